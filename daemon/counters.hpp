@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+
+namespace carveout::daemon {
+
+// What has happened on the lending sockets since the start.
+struct Counters {
+  std::uint64_t accepted = 0;
+  std::uint64_t shed = 0;  // closed at accept for want of a descriptor
+  std::uint64_t infos = 0;
+  std::uint64_t refused_key = 0;
+  std::uint64_t refused_op = 0;
+  std::uint64_t refused_size = 0;
+  std::uint64_t refused_not_enough = 0;
+  std::uint64_t stalled = 0;  // closed because they did not read their reply
+};
+
+}  // namespace carveout::daemon

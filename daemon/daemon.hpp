@@ -1,0 +1,79 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/unique_fd.hpp"
+#include "control.hpp"
+#include "event_loop.hpp"
+#include "journal.hpp"
+#include "key_ring.hpp"
+#include "lending.hpp"
+#include "listener.hpp"
+#include "options.hpp"
+#include "poll_set.hpp"
+#include "reservation.hpp"
+#include "session.hpp"
+#include "source/source.hpp"
+#include "worker.hpp"
+
+namespace carveout::daemon {
+
+// Everything that can be found out about the settings without disturbing an instance that runs.
+// The error names the setting and what to do.
+Result<void> check(const Options& options);
+
+// All parts, joined. Signals must be blocked before it is made.
+class Daemon {
+ public:
+  static Result<std::unique_ptr<Daemon>> create(const Options& options);
+  Daemon(const Daemon&) = delete;
+  Daemon& operator=(const Daemon&) = delete;
+  Daemon(Daemon&&) = delete;
+  Daemon& operator=(Daemon&&) = delete;
+  ~Daemon();
+
+  // Until SIGTERM or SIGINT.
+  Result<void> run();
+
+ private:
+  Daemon(const Options& options, std::unique_ptr<EventLoop> loop, PollSet poll_set,
+         const wire::Key& key, std::unique_ptr<Source> source, std::unique_ptr<Worker> worker);
+  Result<void> open();
+  Result<void> open_listeners();
+  Result<void> watch_loop_sources();
+  void accept(UniqueFd socket, const Peer& peer);
+  void reload();
+  std::string answer(std::string_view op);
+  [[nodiscard]] std::string status() const;
+  std::string drain(bool draining);
+
+  // In the order of who outlives whom.
+  const Options options_;
+  const std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
+  Journal journal_;
+  std::unique_ptr<EventLoop> loop_;
+  PollSet poll_set_;
+  Counters counters_;
+  KeyRing keys_;
+  UniqueFd lock_;
+  std::unique_ptr<Source> source_;
+  Reservation reservation_;
+  std::unique_ptr<Worker> worker_;
+  Lending lending_;
+  DeadlineQueue stalls_;
+  SessionContext session_context_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<Session>> sessions_;
+  Control control_;
+  ListenerContext listener_context_;
+  std::vector<std::unique_ptr<Listener>> listeners_;  // the lending sockets, then the control's
+  std::vector<EventLoop::Source> loop_sources_;
+  std::uint64_t last_id_ = 0;  // of connections and listeners
+};
+
+}  // namespace carveout::daemon

@@ -1,0 +1,131 @@
+#include "options.hpp"
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <iostream>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "base/text.hpp"
+#include "version.hpp"
+
+namespace carveout::daemon {
+namespace {
+
+constexpr int kUsage = 2;
+
+CLI::Validator size_of_slices() {
+  return {[](const std::string& text) -> std::string {
+            const auto size = parse_bytes(text);
+            if (!size) return size.error().describe();
+            if (*size == Bytes(0) || Slices::holding(*size).bytes() != *size) {
+              return cat(text, " is not a whole number of 2 MiB slices");
+            }
+            if (*size > gib(1 << 20)) return cat(text, " is more than any machine has");
+            return {};
+          },
+          "SIZE"};
+}
+
+// Decimal, or hexadecimal behind 0x.
+Result<Bytes> parse_address(std::string_view text) {
+  const bool hexadecimal = text.starts_with("0x") || text.starts_with("0X");
+  const std::string_view digits = hexadecimal ? text.substr(2) : text;
+  std::uint64_t value = 0;
+  const char* end = digits.data() + digits.size();
+  const auto [rest, problem] = std::from_chars(digits.data(), end, value, hexadecimal ? 16 : 10);
+  if (problem != std::errc{} || rest != end) {
+    return Error{Code::kInvalid, 0, cat("address \"", printable(text, 64), "\""),
+                 "write it in decimal, or in hexadecimal behind 0x"};
+  }
+  return Bytes(value);
+}
+
+CLI::Validator address() {
+  return {[](const std::string& text) -> std::string {
+            const auto value = parse_address(text);
+            return value ? std::string() : value.error().describe();
+          },
+          "ADDRESS"};
+}
+
+std::string hexadecimal(Bytes value) {
+  std::ostringstream text;
+  text << "0x" << std::hex << value.count();
+  return text.str();
+}
+
+// Options as text, as CLI11 fills them.
+struct Texts {
+  std::string size, base;
+};
+
+void declare(CLI::App& app, Options& options, Texts& texts) {
+  app.set_version_flag("--version", cat("carveoutd ", kVersion));
+  app.set_config("--config", kDefaultConfig,
+                 "Read settings from FILE, one option a line without its dashes (size=2046MiB); "
+                 "the command line goes first. The default may be missing")
+      ->type_name("FILE");
+  app.allow_config_extras(CLI::config_extras_mode::error);
+  app.add_option("--backend", options.backend, "Where the memory comes from")
+      ->check(CLI::IsMember({"memfd"}))
+      ->capture_default_str();
+  app.add_option("--size", texts.size, "How much is lent in all, in whole slices of 2 MiB")
+      ->check(size_of_slices())
+      ->default_str(format_bytes(options.size));
+  app.add_option("--base", texts.base,
+                 "The reservation's base address as borrowers are told it; not used for anything")
+      ->check(address())
+      ->default_str(hexadecimal(options.base));
+  app.add_option("--socket", options.sockets, "Lend on this socket; may be given several times")
+      ->type_name("PATH")
+      ->allow_extra_args(false)
+      ->default_str(options.sockets.front());
+  app.add_option("--control", options.control,
+                 "The operator's socket (carveoutctl); its directory must be private, and the "
+                 "instance's lock stands beside it")
+      ->type_name("PATH")
+      ->capture_default_str();
+  app.add_option("--key-file", options.key_file,
+                 "The file whose first line is the key that every borrower must send; not "
+                 "readable by everybody. Read again on SIGHUP")
+      ->type_name("FILE");
+  app.add_flag("--check", options.check,
+               "Check the settings, the key and that the backend gives memory, then end")
+      ->configurable(false);
+}
+
+}  // namespace
+
+std::variant<Options, int> parse_options(int argc, const char* const* argv) {
+  Options options;
+  Texts texts;
+  CLI::App app{"carveoutd lends a machine's unused display reservation in 2 MiB slices",
+               "carveoutd"};
+  declare(app, options, texts);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& wanted) {  // --help, --version
+    return app.exit(wanted);
+  } catch (const CLI::ParseError& problem) {
+    std::cerr << "carveoutd: " << printable(problem.what(), 1000)
+              << "\ncarveoutd: see carveoutd --help\n";
+    return kUsage;
+  }
+  if (!texts.size.empty()) options.size = *parse_bytes(texts.size);
+  if (!texts.base.empty()) options.base = *parse_address(texts.base);
+  if (options.key_file.empty()) {
+    std::cerr << "carveoutd: --key-file is missing: name a file (mode 0640) whose first line is "
+                 "the key that borrowers send\n";
+    return kUsage;
+  }
+  if (std::set<std::string>(options.sockets.begin(), options.sockets.end()).size() !=
+      options.sockets.size()) {
+    std::cerr << "carveoutd: --socket names the same path twice\n";
+    return kUsage;
+  }
+  return options;
+}
+
+}  // namespace carveout::daemon

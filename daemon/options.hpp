@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/bytes.hpp"
+
+namespace carveout::daemon {
+
+// The daemon's settings, from the command line and the configuration file. The defaults are here
+// and nowhere else: the help text shows them.
+struct Options {
+  std::string backend = "memfd";
+  Bytes size = mib(2046);           // GB10's display reservation (platform facts of the firmware)
+  Bytes base = Bytes(0x280200000);  // where GB10's firmware puts it
+  std::vector<std::string> sockets{"/run/carveout/carveout.sock"};
+  std::string control = "/run/carveoutd/control.sock";
+  std::string key_file;
+  bool check = false;
+};
+
+inline constexpr const char* kDefaultConfig = "/etc/carveout/carveoutd.conf";
+
+// What to do: go on with these, or end at once with this exit code (help, version, or a mistake
+// that has been named on standard error).
+std::variant<Options, int> parse_options(int argc, const char* const* argv);
+
+}  // namespace carveout::daemon

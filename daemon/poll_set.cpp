@@ -1,0 +1,62 @@
+#include "poll_set.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+namespace carveout::daemon {
+namespace {
+
+constexpr std::uint32_t kHangUp = EPOLLHUP | EPOLLERR;
+
+Result<void> control(int epoll, int operation, std::uint64_t id, int descriptor,
+                     std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = id;
+  if (::epoll_ctl(epoll, operation, descriptor, &event) == 0) return {};
+  return system_error(errno, "epoll", "a socket cannot be watched");
+}
+
+}  // namespace
+
+Result<PollSet> PollSet::create() {
+  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll) return system_error(errno, "epoll", "cannot be made");
+  return PollSet(std::move(epoll));
+}
+
+void PollSet::dispatch() {
+  // Room for all of them: a hang-up that was left out would be served after a request.
+  ready_.resize(std::max<std::size_t>(members_.size(), 1));
+  const int count = ::epoll_wait(epoll_.get(), ready_.data(), static_cast<int>(ready_.size()), 0);
+  if (count <= 0) return;
+  const auto end = ready_.begin() + count;
+  for (auto event = ready_.begin(); event != end; ++event) {
+    if ((event->events & kHangUp) != 0) call(*event);
+  }
+  for (auto event = ready_.begin(); event != end; ++event) {
+    if ((event->events & kHangUp) == 0) call(*event);
+  }
+}
+
+void PollSet::call(const epoll_event& event) {
+  // By id: an earlier call may have ended this member.
+  const auto member = members_.find(event.data.u64);
+  if (member != members_.end()) member->second->on_ready(event.events);
+}
+
+Result<void> PollSet::watch(std::uint64_t id, int descriptor, std::uint32_t events,
+                            Member& member) {
+  const auto [place, added] = members_.try_emplace(id, &member);
+  auto watched =
+      control(epoll_.get(), added ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, id, descriptor, events);
+  if (!watched && added) members_.erase(place);
+  return watched;
+}
+
+void PollSet::remove(std::uint64_t id, int descriptor) {
+  if (members_.erase(id) == 0) return;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr);
+}
+
+}  // namespace carveout::daemon

@@ -1,0 +1,39 @@
+#pragma once
+
+// What the control socket answers, as JSON: members' names carry their unit.
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "counters.hpp"
+#include "lending.hpp"
+#include "reservation.hpp"
+#include "source/source.hpp"
+
+namespace carveout::daemon {
+
+struct Status {
+  std::chrono::system_clock::time_point started = {};
+  Description source = {};
+  Figures figures = {};
+  bool draining = false;
+  bool capped = false;  // `largest` is below `free` because the kernel refused a moment ago
+  std::size_t leases = 0;
+  std::size_t borrowers = 0;  // connections that hold a lease
+  std::size_t connections = 0;
+  std::vector<std::string> sockets = {};
+  bool refuses_descriptors = false;
+  Counters counters = {};
+  std::uint64_t granted = 0;
+  std::uint64_t released = 0;
+  std::uint64_t log_lines_dropped = 0;
+};
+
+std::string status_json(const Status& status);
+std::string leases_json(const std::map<std::uint64_t, Lease>& leases);
+std::string draining_json(bool draining, std::size_t leases);
+
+}  // namespace carveout::daemon

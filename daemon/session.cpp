@@ -1,0 +1,202 @@
+#include "session.hpp"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <utility>
+
+#include "base/text.hpp"
+#include "wire/channel.hpp"
+
+namespace carveout::daemon {
+namespace {
+
+void count(Counters& counters, wire::Refusal refusal) {
+  switch (refusal) {
+    case wire::Refusal::kUnknownKey:
+      ++counters.refused_key;
+      break;
+    case wire::Refusal::kUnknownOp:
+      ++counters.refused_op;
+      break;
+    case wire::Refusal::kBadSize:
+      ++counters.refused_size;
+      break;
+    case wire::Refusal::kNotEnough:
+      ++counters.refused_not_enough;
+      break;
+  }
+}
+
+std::string_view name_of(wire::Refusal refusal) {
+  switch (refusal) {
+    case wire::Refusal::kUnknownKey:
+      return "unreadable request, or no good key";
+    case wire::Refusal::kUnknownOp:
+      return "unknown op";
+    case wire::Refusal::kBadSize:
+      return "bad size";
+    case wire::Refusal::kNotEnough:
+      return "not enough free";
+  }
+  return "";
+}
+
+}  // namespace
+
+Session::~Session() {
+  context_.poll_set.remove(id_, socket_.get());
+  if (outgoing_.lease != 0) {
+    // Granted, but its reply never left.
+    std::erase(leases_, outgoing_.lease);
+    context_.lending.undo(outgoing_.lease, std::move(outgoing_.memory));
+  }
+  socket_.reset();
+  for (const std::uint64_t lease : leases_)
+    context_.lending.release(lease);
+}
+
+Result<void> Session::start() {
+  return context_.poll_set.watch(id_, socket_.get(), EPOLLIN, *this);
+}
+
+void Session::on_ready(std::uint32_t events) {
+  if ((events & (EPOLLHUP | EPOLLERR)) != 0) return end();
+  if (state_ == State::kReading) return read_request();
+  if (state_ == State::kSending && (events & EPOLLOUT) != 0) {
+    send(std::exchange(outgoing_, Outgoing{}));
+  }
+}
+
+void Session::read_request() {
+  std::size_t length = 0;
+  switch (wire::receive(socket_.get(), context_.datagram, length)) {
+    case wire::Transfer::kDone:
+      return handle({context_.datagram.data(), length});
+    case wire::Transfer::kMalformed:
+      return refuse(wire::Refusal::kUnknownKey);
+    case wire::Transfer::kLater:
+      return;
+    default:
+      return end();
+  }
+}
+
+void Session::handle(std::string_view datagram) {
+  const auto request = wire::parse_request(datagram);
+  if (!request || !context_.keys.admits(request->key, key_)) {
+    return refuse(wire::Refusal::kUnknownKey);
+  }
+  switch (request->op) {
+    case wire::Op::kInfo:
+      ++context_.counters.infos;
+      return send({.bytes = wire::encode_info(info())});
+    case wire::Op::kAlloc:
+      return handle_alloc(*request);
+    case wire::Op::kUnknown:
+      return refuse(wire::Refusal::kUnknownOp);
+  }
+}
+
+void Session::handle_alloc(const wire::Request& request) {
+  if (!request.size || *request.size == Bytes(0) || *request.size > info().size) {
+    return refuse(wire::Refusal::kBadSize);
+  }
+  if (!context_.lending.begin(*this, id_, socket_.get(), peer_, Slices::holding(*request.size))) {
+    return refuse(wire::Refusal::kNotEnough);
+  }
+  state_ = State::kGranting;
+  context_.poll_set.remove(id_, socket_.get());
+}
+
+void Session::on_granted(const Lease& lease, UniqueFd memory) {
+  leases_.push_back(lease.id);
+  state_ = State::kSending;
+  send({.bytes = wire::encode_grant({.base = info().base, .size = lease.size}),
+        .memory = std::move(memory),
+        .lease = lease.id});
+}
+
+void Session::on_failed() {
+  state_ = State::kSending;
+  refuse(wire::Refusal::kNotEnough);
+}
+
+void Session::refuse(wire::Refusal refusal) {
+  count(context_.counters, refusal);
+  context_.journal.log_of_peer(
+      Level::kInfo, Event::kRefused,
+      cat("refused pid ", peer_.pid, " of uid ", peer_.uid, ": ", name_of(refusal)),
+      {.uid = peer_.uid, .pid = peer_.pid});
+  send({.bytes = wire::encode_refusal(refusal, info()), .last = true});
+}
+
+void Session::send(Outgoing reply) {
+  switch (wire::send(socket_.get(), reply.bytes, reply.memory ? reply.memory.get() : -1)) {
+    case wire::Transfer::kDone:
+      return sent(reply);
+    case wire::Transfer::kLater: {
+      outgoing_ = std::move(reply);
+      if (ticket_ % 2 == 0) context_.stalls.set(id_, ++ticket_);
+      state_ = State::kSending;
+      const bool watched = context_.poll_set.watch(id_, socket_.get(), EPOLLOUT, *this).has_value();
+      return watched ? void() : end();
+    }
+    case wire::Transfer::kTooMany:
+      return cannot_send(reply);
+    default:
+      // The reply goes the way of the session: ~Session undoes the lease.
+      outgoing_ = std::move(reply);
+      return end();
+  }
+}
+
+void Session::sent(Outgoing& reply) {
+  if (ticket_ % 2 != 0) ++ticket_;
+  if (reply.lease != 0) context_.lending.answered(reply.lease, std::move(reply.memory));
+  if (reply.last) return finish();
+  if (state_ != State::kReading) resume_reading();
+}
+
+void Session::cannot_send(Outgoing& reply) {
+  std::erase(leases_, reply.lease);
+  context_.lending.undo(reply.lease, std::move(reply.memory));
+  context_.lending.hold_back(
+      "the kernel holds as many descriptors in flight as it allows this user (RLIMIT_NOFILE): "
+      "borrowers are not reading their replies",
+      {.uid = peer_.uid, .pid = peer_.pid});
+  refuse(wire::Refusal::kNotEnough);
+}
+
+void Session::resume_reading() {
+  state_ = State::kReading;
+  if (!context_.poll_set.watch(id_, socket_.get(), EPOLLIN, *this)) end();
+}
+
+void Session::finish() {
+  // Closing with requests unread would turn the reply that is on its way into ECONNRESET.
+  ::shutdown(socket_.get(), SHUT_RDWR);
+  std::size_t length = 0;
+  for (;;) {
+    const auto left = wire::receive(socket_.get(), context_.datagram, length);
+    if (left != wire::Transfer::kDone && left != wire::Transfer::kMalformed) break;
+  }
+  end();
+}
+
+void Session::on_stalled(std::uint64_t ticket) {
+  if (ticket_ != ticket) return;
+  ++context_.counters.stalled;
+  context_.journal.log_of_peer(
+      Level::kInfo, Event::kRefused,
+      cat("closed pid ", peer_.pid, " of uid ", peer_.uid, ": it does not read its replies"),
+      {.uid = peer_.uid, .pid = peer_.pid});
+  end();
+}
+
+wire::Info Session::info() const {
+  const Figures now = context_.lending.figures();
+  return {.base = now.base, .size = now.size, .free = now.free, .largest = now.largest};
+}
+
+}  // namespace carveout::daemon

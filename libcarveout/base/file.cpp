@@ -1,0 +1,29 @@
+#include "base/file.hpp"
+
+#include <fcntl.h>
+
+#include <cerrno>
+
+namespace carveout {
+
+Result<std::string> read_up_to(int fd, std::size_t limit, const std::string& context) {
+  std::string text(limit, '\0');
+  std::size_t have = 0;
+  while (have < limit) {
+    const ssize_t got = ::read(fd, text.data() + have, limit - have);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return system_error(errno, context, "cannot be read");
+    if (got == 0) break;
+    have += static_cast<std::size_t>(got);
+  }
+  text.resize(have);
+  return text;
+}
+
+Result<std::string> read_text(const std::string& path, std::size_t limit) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+  if (!file) return system_error(errno, path, "cannot be opened");
+  return read_up_to(file.get(), limit, path);
+}
+
+}  // namespace carveout

@@ -1,0 +1,261 @@
+#include "wire/codec.hpp"
+
+#include <rapidjson/document.h>
+#include <rapidjson/memorystream.h>
+#include <rapidjson/reader.h>
+#include <rapidjson/stringbuffer.h>
+#include <rapidjson/writer.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <utility>
+
+#include "base/text.hpp"
+
+namespace carveout::wire {
+namespace {
+
+// Iterative: a datagram nested thousands deep must not use the stack for it.
+constexpr unsigned kParseFlags = rapidjson::kParseIterativeFlag;
+
+// How much of the daemon's reason is repeated in an error.
+constexpr std::size_t kMaxReason = 200;
+
+// Collects the three members that the protocol knows from the top level of the request.
+class RequestHandler : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, RequestHandler> {
+ public:
+  // Everything that has no overload below: null, true, false, fractions, exponents, and integers
+  // beyond 64 bits (which are beyond any reservation).
+  bool Default() { return other_value(); }
+
+  bool Int(int value) { return value < 0 ? other_value() : integer(static_cast<unsigned>(value)); }
+  bool Uint(unsigned value) { return integer(value); }
+  bool Int64(std::int64_t value) {
+    return value < 0 ? other_value() : integer(static_cast<std::uint64_t>(value));
+  }
+  bool Uint64(std::uint64_t value) { return integer(value); }
+
+  bool String(const char* text, rapidjson::SizeType length, bool /*copy*/) {
+    if (depth_ == 0) return false;
+    if (depth_ > 1) return true;
+    const std::string_view value(text, length);
+    switch (member_) {
+      case Member::kKey:
+        has_key_ = true;
+        request_.key = value;
+        break;
+      case Member::kOp:
+        request_.op = value == "info" ? Op::kInfo : value == "alloc" ? Op::kAlloc : Op::kUnknown;
+        break;
+      case Member::kSize:
+        request_.size.reset();
+        break;
+      case Member::kIgnored:
+        break;
+    }
+    return true;
+  }
+
+  bool Key(const char* text, rapidjson::SizeType length, bool /*copy*/) {
+    if (depth_ > 1) return true;
+    const std::string_view name(text, length);
+    member_ = name == "key"    ? Member::kKey
+              : name == "op"   ? Member::kOp
+              : name == "size" ? Member::kSize
+                               : Member::kIgnored;
+    return true;
+  }
+
+  bool StartObject() {
+    if (depth_ > 0) other_value();
+    ++depth_;
+    return true;
+  }
+  bool StartArray() {
+    if (!other_value()) return false;
+    ++depth_;
+    return true;
+  }
+  bool EndObject(rapidjson::SizeType /*members*/) {
+    --depth_;
+    return true;
+  }
+  bool EndArray(rapidjson::SizeType /*elements*/) {
+    --depth_;
+    return true;
+  }
+
+  std::optional<Request> take() && {
+    if (!has_key_) return std::nullopt;
+    return std::move(request_);
+  }
+
+ private:
+  enum class Member { kIgnored, kKey, kOp, kSize };
+
+  bool integer(std::uint64_t value) {
+    if (!other_value()) return false;
+    if (depth_ == 1 && member_ == Member::kSize) request_.size = Bytes(value);
+    return true;
+  }
+
+  // A value of a type that the member cannot have undoes what an earlier duplicate said.
+  bool other_value() {
+    if (depth_ == 0) return false;
+    if (depth_ > 1) return true;
+    if (member_ == Member::kKey) has_key_ = false;
+    if (member_ == Member::kOp) request_.op = Op::kUnknown;
+    if (member_ == Member::kSize) request_.size.reset();
+    return true;
+  }
+
+  Request request_;
+  bool has_key_ = false;
+  Member member_ = Member::kIgnored;
+  unsigned depth_ = 0;
+};
+
+std::string reservation_members(const Info& info) {
+  return cat("\"base\": ", info.base.count(), ", \"size\": ", info.size.count(),
+             ", \"free\": ", info.free.count(), ", \"largest\": ", info.largest.count());
+}
+
+std::string encode_request(std::string_view key, std::string_view op, const Bytes* size) {
+  rapidjson::StringBuffer text;
+  rapidjson::Writer<rapidjson::StringBuffer> writer(text);
+  const auto string = [&writer](std::string_view value) {
+    writer.String(value.data(), static_cast<rapidjson::SizeType>(value.size()));
+  };
+  writer.StartObject();
+  string("key");
+  string(key);
+  string("op");
+  string(op);
+  if (size != nullptr) {
+    string("size");
+    writer.Uint64(size->count());
+  }
+  writer.EndObject();
+  return {text.GetString(), text.GetSize()};
+}
+
+Error unexpected(std::string_view what) {
+  return Error{Code::kProtocol, 0, "the lender's reply", std::string(what)};
+}
+
+// Parses a reply into `document`, which is then an object. A NUL ends RapidJSON's input, so what
+// stands behind one is checked for as well.
+Result<void> parse_object(std::string_view datagram, rapidjson::Document& document) {
+  if (datagram.size() > kMaxDatagram) return unexpected("is longer than any of the protocol's");
+  if (!is_utf8(datagram)) return unexpected("is not UTF-8");
+  rapidjson::MemoryStream stream(datagram.data(), datagram.size());
+  document.ParseStream<kParseFlags>(stream);
+  if (document.HasParseError() || stream.Tell() != datagram.size()) {
+    return unexpected("is not JSON");
+  }
+  if (!document.IsObject()) return unexpected("is not a JSON object");
+  return {};
+}
+
+// Reads whole numbers by name; false if one is missing or not a whole number.
+bool read_sizes(const rapidjson::Document& document,
+                std::initializer_list<std::pair<const char*, Bytes*>> members) {
+  for (const auto& [name, value] : members) {
+    const auto found = document.FindMember(name);
+    if (found == document.MemberEnd() || !found->value.IsUint64()) return false;
+    *value = Bytes(found->value.GetUint64());
+  }
+  return true;
+}
+
+// The refusal in `document`: "ok" is false, or it carries an "error".
+std::optional<Error> refusal_in(const rapidjson::Document& document) {
+  const auto ok = document.FindMember("ok");
+  const auto error = document.FindMember("error");
+  const bool refused = ok != document.MemberEnd() && ok->value.IsFalse();
+  if (!refused && error == document.MemberEnd()) return std::nullopt;
+  std::string reason = "refused without saying why";
+  if (error != document.MemberEnd() && error->value.IsString()) {
+    reason = printable({error->value.GetString(), error->value.GetStringLength()}, kMaxReason);
+  }
+  if (Bytes free, largest; read_sizes(document, {{"free", &free}, {"largest", &largest}})) {
+    reason += cat(": ", format_bytes(free), " are free, the largest claim now is ",
+                  format_bytes(largest));
+  }
+  return Error{Code::kRefused, 0, "the lender", std::move(reason)};
+}
+
+}  // namespace
+
+std::optional<Request> parse_request(std::string_view datagram) {
+  if (datagram.size() > kMaxDatagram || !is_utf8(datagram)) return std::nullopt;
+  rapidjson::MemoryStream stream(datagram.data(), datagram.size());
+  RequestHandler handler;
+  rapidjson::Reader reader;
+  if (reader.Parse<kParseFlags>(stream, handler).IsError()) return std::nullopt;
+  // RapidJSON takes a NUL for the end of its input.
+  if (stream.Tell() != datagram.size()) return std::nullopt;
+  return std::move(handler).take();
+}
+
+std::string encode_info(const Info& info) {
+  return cat("{", reservation_members(info), "}");
+}
+
+std::string encode_grant(const Grant& grant) {
+  return cat("{\"ok\": true, \"base\": ", grant.base.count(), ", \"size\": ", grant.size.count(),
+             "}");
+}
+
+std::string encode_refusal(Refusal refusal, const Info& now) {
+  switch (refusal) {
+    case Refusal::kUnknownKey:
+      return R"({"ok": false, "error": "missing or unknown key"})";
+    case Refusal::kUnknownOp:
+      return R"({"ok": false, "error": "unknown op"})";
+    case Refusal::kBadSize:
+      return cat(R"({"ok": false, "error": "size must be an integer from 1 to )", now.size.count(),
+                 "\"}");
+    case Refusal::kNotEnough:
+      break;
+  }
+  return cat(R"({"ok": false, "error": "not enough free carveout", )", reservation_members(now),
+             "}");
+}
+
+std::string encode_info_request(std::string_view key) {
+  return encode_request(key, "info", nullptr);
+}
+
+std::string encode_alloc_request(std::string_view key, Bytes size) {
+  return encode_request(key, "alloc", &size);
+}
+
+Result<Info> parse_info_reply(std::string_view datagram) {
+  rapidjson::Document document;
+  if (auto parsed = parse_object(datagram, document); !parsed) return parsed.error();
+  if (auto refused = refusal_in(document)) return *std::move(refused);
+  Info info;
+  if (!read_sizes(document, {{"base", &info.base},
+                             {"size", &info.size},
+                             {"free", &info.free},
+                             {"largest", &info.largest}})) {
+    return unexpected("lacks one of base, size, free, largest as whole numbers");
+  }
+  return info;
+}
+
+Result<Grant> parse_grant_reply(std::string_view datagram) {
+  rapidjson::Document document;
+  if (auto parsed = parse_object(datagram, document); !parsed) return parsed.error();
+  if (auto refused = refusal_in(document)) return *std::move(refused);
+  const auto ok = document.FindMember("ok");
+  if (ok == document.MemberEnd() || !ok->value.IsTrue()) return unexpected("has no \"ok\": true");
+  Grant grant;
+  if (!read_sizes(document, {{"base", &grant.base}, {"size", &grant.size}})) {
+    return unexpected("lacks base or size as a whole number");
+  }
+  return grant;
+}
+
+}  // namespace carveout::wire

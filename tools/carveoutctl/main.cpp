@@ -1,0 +1,154 @@
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <exception>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "base/text.hpp"
+#include "claim.hpp"
+#include "control_client.hpp"
+#include "tables.hpp"
+#include "version.hpp"
+
+namespace carveout::ctl {
+namespace {
+
+enum Exit { kDone = 0, kFailed = 1, kUsage = 2, kRefused = 3, kNoSuchCommand = 127 };
+
+struct Settings {
+  std::string control = "/run/carveoutd/control.sock";
+  std::string socket = "/run/carveout/carveout.sock";
+  std::string key_file = "/etc/carveout/key";
+  bool json = false;
+  bool undo = false;
+  std::string size;
+  std::vector<std::string> command;  // what stands behind "--"
+};
+
+int complain(const Error& error) {
+  std::cerr << "carveoutctl: " << error.describe() << '\n';
+  return error.code == Code::kRefused ? kRefused : kFailed;
+}
+
+int show(const Settings& settings, std::string_view op,
+         std::string (*table)(const rapidjson::Value&)) {
+  const auto reply = ask(settings.control, op);
+  if (!reply) return complain(reply.error());
+  std::cout << (settings.json ? pretty_json(*reply) : table(*reply)) << std::flush;
+  if (std::cout.good()) return kDone;
+  std::cerr << "carveoutctl: the answer cannot be written to standard output\n";
+  return kFailed;
+}
+
+std::string base_name(const std::string& path) {
+  return path.substr(path.rfind('/') + 1);
+}
+
+int run_claim(const Settings& settings) {
+  const auto size = parse_bytes(settings.size);
+  const std::string name =
+      settings.command.empty() ? "carveoutctl" : base_name(settings.command.front());
+  const auto held =
+      claim({.socket = settings.socket, .key_file = settings.key_file, .size = *size}, name);
+  if (!held) return complain(held.error());
+  if (!settings.command.empty()) {
+    const Error problem = become(*held, settings.command);
+    complain(problem);
+    return problem.number == ENOENT ? kNoSuchCommand : kFailed;
+  }
+  if (settings.json) {
+    std::cout << "{\"bytes\": " << held->size.count() << "}" << std::endl;
+  } else {
+    std::cout << "holding " << format_bytes(held->size) << " until interrupted" << std::endl;
+  }
+  const auto ended = hold(*held);
+  return ended ? kDone : complain(ended.error());
+}
+
+// Whatever stands behind "--" is the command of `claim`, untouched.
+std::vector<std::string> split_command(int& argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    if (std::string_view(argv[i]) != "--") continue;
+    std::vector<std::string> command(argv + i + 1, argv + argc);
+    argc = i;
+    return command;
+  }
+  return {};
+}
+
+void declare(CLI::App& app, Settings& settings) {
+  app.set_version_flag("--version", cat("carveoutctl ", kVersion));
+  app.add_option("--control", settings.control, "The daemon's control socket")
+      ->type_name("PATH")
+      ->capture_default_str();
+  app.add_option("--socket", settings.socket, "The lending socket (claim)")
+      ->type_name("PATH")
+      ->capture_default_str();
+  app.add_option("--key-file", settings.key_file, "The file with the lender's key (claim)")
+      ->type_name("FILE")
+      ->capture_default_str();
+  app.add_flag("--json", settings.json, "Answer in JSON");
+  app.require_subcommand(1);
+  app.fallthrough();
+
+  app.add_subcommand("status", "Show what is lent, what is free and what was refused");
+  app.add_subcommand("leases", "Show who holds what");
+  CLI::App* claim = app.add_subcommand(
+      "claim",
+      "Borrow SIZE and hold it until interrupted, or run a command that holds it: "
+      "claim SIZE -- COMMAND... (the command finds the memory in CARVEOUT_FD and its size in "
+      "CARVEOUT_BYTES)");
+  claim->add_option("SIZE", settings.size, "2MiB, 1GiB, ...; rounded up to whole slices of 2 MiB")
+      ->required()
+      ->check([](const std::string& text) -> std::string {
+        const auto size = parse_bytes(text);
+        if (!size) return size.error().describe();
+        const bool fits = *size > Bytes(0) && *size <= gib(1 << 20);
+        return fits ? "" : text + " is not a size that can be borrowed";
+      });
+  CLI::App* drain =
+      app.add_subcommand("drain", "Lend nothing more; what is lent stays with its borrowers");
+  drain->add_flag("--undo", settings.undo, "Lend again");
+}
+
+int run(int argc, char** argv) {
+  Settings settings;
+  const int given = argc;
+  settings.command = split_command(argc, argv);
+  const bool has_command = argc != given;
+  CLI::App app{"carveoutctl: the operator's tool for carveoutd", "carveoutctl"};
+  declare(app, settings);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& wanted) {  // --help, --version
+    return app.exit(wanted);
+  } catch (const CLI::ParseError& problem) {
+    std::cerr << "carveoutctl: " << printable(problem.what(), 1000)
+              << "\ncarveoutctl: see carveoutctl --help\n";
+    return kUsage;
+  }
+  const std::string name = app.get_subcommands().front()->get_name();
+  if (has_command && (name != "claim" || settings.command.empty())) {
+    std::cerr << "carveoutctl: only claim takes a command behind --, and it must not be empty\n";
+    return kUsage;
+  }
+  if (name == "status") return show(settings, "status", status_table);
+  if (name == "leases") return show(settings, "leases", leases_table);
+  if (name == "drain") return show(settings, settings.undo ? "undrain" : "drain", draining_line);
+  return run_claim(settings);
+}
+
+}  // namespace
+}  // namespace carveout::ctl
+
+int main(int argc, char** argv) {
+  try {
+    return carveout::ctl::run(argc, argv);
+  } catch (const std::exception& problem) {
+    std::cerr << "carveoutctl: " << problem.what() << '\n';
+    return 1;
+  }
+}
