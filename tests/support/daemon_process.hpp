@@ -1,0 +1,50 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "support/peer.hpp"
+#include "support/proc.hpp"
+
+namespace carveout::test {
+
+inline constexpr std::uint64_t kSlice = 2097152;
+
+// The real carveoutd as a child, in a directory of its own, ready to lend once constructed.
+class DaemonProcess {
+ public:
+  // `binary` is carveoutd; `options` come behind the paths and the key.
+  explicit DaemonProcess(std::string binary, std::vector<std::string> options = {});
+  DaemonProcess(const DaemonProcess&) = delete;
+  DaemonProcess& operator=(const DaemonProcess&) = delete;
+  DaemonProcess(DaemonProcess&&) = delete;
+  DaemonProcess& operator=(DaemonProcess&&) = delete;
+  ~DaemonProcess();
+
+  [[nodiscard]] pid_t pid() const { return pid_; }
+  [[nodiscard]] std::string socket() const { return directory_.file("lend.sock"); }
+  [[nodiscard]] std::string control() const { return directory_.file("control.sock"); }
+  [[nodiscard]] std::string key_file() const { return directory_.file("key"); }
+  [[nodiscard]] const TempDir& directory() const { return directory_; }
+  [[nodiscard]] Peer connect() const { return Peer(socket()); }
+  // What it has written to standard error so far.
+  [[nodiscard]] std::string log() const { return read_file(directory_.file("log")); }
+
+  void signal(int number) const;
+  // SIGTERM and its exit code.
+  int stop();
+  // SIGKILL, waited for.
+  void kill();
+  // Another one in the same place.
+  void start();
+
+ private:
+  std::string binary_;
+  std::vector<std::string> options_;
+  TempDir directory_;
+  pid_t pid_ = -1;
+};
+
+}  // namespace carveout::test
