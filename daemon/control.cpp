@@ -1,6 +1,5 @@
 #include "control.hpp"
 
-#include <rapidjson/document.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -9,6 +8,8 @@
 #include <cerrno>
 #include <chrono>
 #include <utility>
+
+#include "base/json.hpp"
 
 namespace carveout::daemon {
 namespace {
@@ -25,9 +26,9 @@ std::string answer_to(std::string_view line, const Control::Answer& answer) {
   rapidjson::Document request;
   request.Parse<rapidjson::kParseIterativeFlag>(line.data(), line.size());
   if (request.HasParseError() || !request.IsObject()) return std::string(kUnreadable);
-  const auto op = request.FindMember("op");
-  if (op == request.MemberEnd() || !op->value.IsString()) return std::string(kUnreadable);
-  std::string reply = answer({op->value.GetString(), op->value.GetStringLength()});
+  const auto* op = find_member(request, "op");
+  if (op == nullptr || !op->IsString()) return std::string(kUnreadable);
+  std::string reply = answer({op->GetString(), op->GetStringLength()});
   return reply.empty() ? std::string(kUnknownOp) : reply;
 }
 

@@ -32,8 +32,8 @@ class DeadlineQueue {
   using Clock = std::chrono::steady_clock;
   struct Entry {
     Clock::time_point at;
-    std::uint64_t id;
-    std::uint64_t ticket;
+    std::uint64_t id = 0;
+    std::uint64_t ticket = 0;
   };
 
   void arm();

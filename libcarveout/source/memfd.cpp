@@ -54,9 +54,9 @@ class MemfdSource final : public Source {
   explicit MemfdSource(const MemfdSettings& settings)
       : huge_(host_has_huge_pages(settings.huge_pages)), available_(settings.meminfo) {
     if (!huge_) {
-      warning_ = cat("memfd: ", settings.huge_pages,
-                     " is 0: slices are made of ordinary pages. Set huge pages aside (sysctl "
-                     "vm.nr_hugepages=N, 2 MiB each) and restart for fewer TLB misses");
+      warning_ = cat("memfd: no 2 MiB huge pages are set aside on this host (", settings.huge_pages,
+                     "): slices are made of ordinary pages. For fewer TLB "
+                     "misses set some aside (sysctl vm.nr_hugepages=N) and restart");
     }
   }
 
@@ -130,7 +130,7 @@ class MemfdSource final : public Source {
 
 }  // namespace
 
-std::unique_ptr<Source> make_memfd_source(MemfdSettings settings) {
+std::unique_ptr<Source> make_memfd_source(const MemfdSettings& settings) {
   return std::make_unique<MemfdSource>(settings);
 }
 

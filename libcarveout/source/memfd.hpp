@@ -16,6 +16,6 @@ struct MemfdSettings {
 // Ordinary memory in sealed memfds: needs no device and no privilege. 2 MiB huge pages where the
 // host has set some aside, ordinary pages otherwise or when those run out (said once by
 // take_warning()). The memory can be neither shrunk nor grown by whoever holds it.
-std::unique_ptr<Source> make_memfd_source(MemfdSettings settings = {});
+std::unique_ptr<Source> make_memfd_source(const MemfdSettings& settings = {});
 
 }  // namespace carveout

@@ -1,6 +1,5 @@
 #include "wire/codec.hpp"
 
-#include <rapidjson/document.h>
 #include <rapidjson/memorystream.h>
 #include <rapidjson/reader.h>
 #include <rapidjson/stringbuffer.h>
@@ -10,6 +9,7 @@
 #include <initializer_list>
 #include <utility>
 
+#include "base/json.hpp"
 #include "base/text.hpp"
 
 namespace carveout::wire {
@@ -161,22 +161,22 @@ Result<void> parse_object(std::string_view datagram, rapidjson::Document& docume
 bool read_sizes(const rapidjson::Document& document,
                 std::initializer_list<std::pair<const char*, Bytes*>> members) {
   for (const auto& [name, value] : members) {
-    const auto found = document.FindMember(name);
-    if (found == document.MemberEnd() || !found->value.IsUint64()) return false;
-    *value = Bytes(found->value.GetUint64());
+    const auto* found = find_member(document, name);
+    if (found == nullptr || !found->IsUint64()) return false;
+    *value = Bytes(found->GetUint64());
   }
   return true;
 }
 
 // The refusal in `document`: "ok" is false, or it carries an "error".
 std::optional<Error> refusal_in(const rapidjson::Document& document) {
-  const auto ok = document.FindMember("ok");
-  const auto error = document.FindMember("error");
-  const bool refused = ok != document.MemberEnd() && ok->value.IsFalse();
-  if (!refused && error == document.MemberEnd()) return std::nullopt;
+  const auto* ok = find_member(document, "ok");
+  const auto* error = find_member(document, "error");
+  const bool refused = ok != nullptr && ok->IsFalse();
+  if (!refused && error == nullptr) return std::nullopt;
   std::string reason = "refused without saying why";
-  if (error != document.MemberEnd() && error->value.IsString()) {
-    reason = printable({error->value.GetString(), error->value.GetStringLength()}, kMaxReason);
+  if (error != nullptr && error->IsString()) {
+    reason = printable({error->GetString(), error->GetStringLength()}, kMaxReason);
   }
   if (Bytes free, largest; read_sizes(document, {{"free", &free}, {"largest", &largest}})) {
     reason += cat(": ", format_bytes(free), " are free, the largest claim now is ",
@@ -249,8 +249,8 @@ Result<Grant> parse_grant_reply(std::string_view datagram) {
   rapidjson::Document document;
   if (auto parsed = parse_object(datagram, document); !parsed) return parsed.error();
   if (auto refused = refusal_in(document)) return *std::move(refused);
-  const auto ok = document.FindMember("ok");
-  if (ok == document.MemberEnd() || !ok->value.IsTrue()) return unexpected("has no \"ok\": true");
+  const auto* ok = find_member(document, "ok");
+  if (ok == nullptr || !ok->IsTrue()) return unexpected("has no \"ok\": true");
   Grant grant;
   if (!read_sizes(document, {{"base", &grant.base}, {"size", &grant.size}})) {
     return unexpected("lacks base or size as a whole number");

@@ -17,7 +17,7 @@ constexpr std::uint64_t kReservation = 1023 * kSlice;
 TEST(Leases, AThousandAndTwentyThreeOfOneSlice) {
   const DaemonProcess daemon(CARVEOUTD);
   const Peer bystander = daemon.connect();
-  const std::size_t before = count_descriptors(daemon.pid());
+  const std::size_t before = daemon.descriptors_with(bystander);
   std::vector<Peer> borrowers;
   std::vector<UniqueFd> kept;
   for (int i = 0; i < 1023; ++i) {
@@ -60,7 +60,7 @@ TEST(Leases, SeveralOnOneConnectionEndTogether) {
 TEST(Leases, TheLendersOwnReferenceIsGoneOnceTheReplyIsRead) {
   const DaemonProcess daemon(CARVEOUTD, {"--size", "64MiB"});
   const Peer borrower = daemon.connect();
-  const std::size_t before = count_descriptors(daemon.pid());
+  const std::size_t before = daemon.descriptors_with(borrower);
   const UniqueFd memory = borrower.alloc(kSlice);
   EXPECT_TRUE(eventually([&] { return count_descriptors(daemon.pid()) == before; }))
       << "the borrower's reference is the lease's memory";
@@ -69,13 +69,17 @@ TEST(Leases, TheLendersOwnReferenceIsGoneOnceTheReplyIsRead) {
 TEST(Leases, ABorrowerThatLeavesBeforeItsReplyLeavesNothing) {
   const DaemonProcess daemon(CARVEOUTD);
   const Peer bystander = daemon.connect();
-  const std::size_t before = count_descriptors(daemon.pid());
+  const std::size_t before = daemon.descriptors_with(bystander);
   for (int i = 0; i < 8; ++i) {
     Peer impatient = daemon.connect();
     impatient.send(impatient.alloc_request(512 * kSlice));
+    // Half of them leave once the daemon is at it, half before it has looked.
+    if (i % 2 == 0) {
+      EXPECT_TRUE(eventually([&] { return bystander.info().free < kReservation; }));
+    }
     impatient.close();
+    EXPECT_TRUE(eventually([&] { return bystander.info().free == kReservation; }));
   }
-  EXPECT_TRUE(eventually([&] { return bystander.info().free == kReservation; }));
   EXPECT_TRUE(eventually([&] { return count_descriptors(daemon.pid()) == before; }));
   const UniqueFd all = bystander.alloc(kReservation);
   EXPECT_TRUE(is_zeroed_memory(all.get(), kReservation));

@@ -82,7 +82,8 @@ TEST_F(Session, AnEmptyDatagramIsAClose) {
 }
 
 TEST_F(Session, DescriptorsFromAPeerNeverEnterTheDaemon) {
-  const std::size_t before = count_descriptors(daemon_.pid());
+  const Peer bystander = daemon_.connect();
+  const std::size_t before = daemon_.descriptors_with(bystander);
   for (const std::size_t count : {std::size_t{1}, std::size_t{253}}) {
     const Peer peer = daemon_.connect();
     if (peer.send_with_descriptors(peer.info_request(), std::vector<int>(count, STDERR_FILENO))) {

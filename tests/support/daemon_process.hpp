@@ -29,6 +29,12 @@ class DaemonProcess {
   [[nodiscard]] std::string key_file() const { return directory_.file("key"); }
   [[nodiscard]] const TempDir& directory() const { return directory_; }
   [[nodiscard]] Peer connect() const { return Peer(socket()); }
+  // Its open descriptors while nobody but `only` is connected: asking it for `info` first has the
+  // daemon accept it and notice whoever has left.
+  [[nodiscard]] std::size_t descriptors_with(const Peer& only) const {
+    (void)only.info();
+    return count_descriptors(pid_);
+  }
   // What it has written to standard error so far.
   [[nodiscard]] std::string log() const { return read_file(directory_.file("log")); }
 

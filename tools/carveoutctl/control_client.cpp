@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <chrono>
 
+#include "base/json.hpp"
 #include "base/text.hpp"
 #include "wire/channel.hpp"
 
@@ -74,14 +75,14 @@ Result<rapidjson::Document> ask(const std::string& path, std::string_view op) {
   if (document.HasParseError() || !document.IsObject()) {
     return Error{Code::kProtocol, 0, context, "what answers there is not carveoutd"};
   }
-  auto ok = document.FindMember("ok");
-  if (ok == document.MemberEnd() || !ok->value.IsTrue()) {
-    const auto reason = document.FindMember("error");
-    const bool given = reason != document.MemberEnd() && reason->value.IsString();
+  const auto* ok = find_member(document, "ok");
+  if (ok == nullptr || !ok->IsTrue()) {
+    const auto* reason = find_member(document, "error");
+    const bool given = reason != nullptr && reason->IsString();
     return Error{Code::kRefused, 0, context,
-                 given ? printable(reason->value.GetString(), 200) : "refused"};
+                 given ? printable(reason->GetString(), 200) : "refused"};
   }
-  document.EraseMember(ok);  // keeps the others in order
+  document.EraseMember("ok");  // keeps the others in order
   return document;
 }
 

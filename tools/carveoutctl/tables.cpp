@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "base/json.hpp"
 #include "base/text.hpp"
 
 namespace carveout::ctl {
@@ -20,13 +21,8 @@ namespace {
 
 constexpr std::string_view kNothing = "-";
 
-const rapidjson::Value* member(const rapidjson::Value& object, const char* name) {
-  const auto found = object.FindMember(name);
-  return found == object.MemberEnd() ? nullptr : &found->value;
-}
-
 std::optional<std::uint64_t> number(const rapidjson::Value& object, const char* name) {
-  const auto* value = member(object, name);
+  const auto* value = find_member(object, name);
   if (value == nullptr || !value->IsUint64()) return std::nullopt;
   return value->GetUint64();
 }
@@ -42,7 +38,7 @@ std::string size(const rapidjson::Value& object, const char* name) {
 }
 
 std::string text(const rapidjson::Value& object, const char* name) {
-  const auto* value = member(object, name);
+  const auto* value = find_member(object, name);
   if (value == nullptr || !value->IsString() || value->GetStringLength() == 0) {
     return std::string(kNothing);
   }
@@ -50,12 +46,12 @@ std::string text(const rapidjson::Value& object, const char* name) {
 }
 
 bool truth(const rapidjson::Value& object, const char* name) {
-  const auto* value = member(object, name);
+  const auto* value = find_member(object, name);
   return value != nullptr && value->IsTrue();
 }
 
 std::string age(const rapidjson::Value& object, const char* name) {
-  const auto* value = member(object, name);
+  const auto* value = find_member(object, name);
   if (value == nullptr || !value->IsNumber()) return std::string(kNothing);
   using Seconds = std::chrono::duration<double>;
   const double now =
@@ -135,13 +131,14 @@ std::string status_table(const rapidjson::Value& status) {
       {"leases", cat(count(status, "leases"), ", held by ", count(status, "borrowers"), " of ",
                      count(status, "connections"), " connections")},
   };
-  if (const auto* sockets = member(status, "sockets"); sockets != nullptr && sockets->IsArray()) {
+  if (const auto* sockets = find_member(status, "sockets");
+      sockets != nullptr && sockets->IsArray()) {
     for (const auto& socket : sockets->GetArray()) {
       rows.push_back({"socket", socket.IsString() ? printable(socket.GetString(), 256)
                                                   : std::string(kNothing)});
     }
   }
-  if (const auto* counters = member(status, "counters");
+  if (const auto* counters = find_member(status, "counters");
       counters != nullptr && counters->IsObject()) {
     rows.push_back(
         {"granted", cat(count(*counters, "granted"), ", released ", count(*counters, "released"))});
@@ -152,7 +149,7 @@ std::string status_table(const rapidjson::Value& status) {
 
 std::string leases_table(const rapidjson::Value& reply) {
   std::vector<Row> rows{{"LEASE", "SIZE", "PID", "USER", "COMMAND", "UNIT", "HELD FOR"}};
-  const auto* leases = member(reply, "leases");
+  const auto* leases = find_member(reply, "leases");
   if (leases == nullptr || !leases->IsArray() || leases->Empty()) return "no leases\n";
   for (const auto& lease : leases->GetArray()) {
     if (!lease.IsObject()) continue;
