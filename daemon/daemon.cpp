@@ -15,6 +15,7 @@
 #include "base/file.hpp"
 #include "base/text.hpp"
 #include "report.hpp"
+#include "source/available_memory.hpp"
 #include "source/memfd.hpp"
 #include "version.hpp"
 
@@ -37,6 +38,12 @@ Result<void> check_control_directory(const std::string& control) {
   if (::stat(directory.c_str(), &status) != 0) {
     return system_error(errno, cat("control socket's directory ", directory),
                         "make it, with mode 0700");
+  }
+  if (status.st_uid != 0 && status.st_uid != ::geteuid()) {
+    return Error{Code::kInvalid, 0, cat("control socket's directory ", directory),
+                 cat("belongs to uid ", status.st_uid,
+                     ", who could replace the socket: chown it, or "
+                     "choose another with --control")};
   }
   if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     return Error{Code::kInvalid, 0, cat("control socket's directory ", directory),
@@ -167,6 +174,17 @@ Result<void> Daemon::open() {
                  "this kernel (before 6.16) cannot keep peers from sending us descriptors: they "
                  "are dropped unread, which a peer can make slow");
   }
+  if (!listeners_.front()->in_group() && ::geteuid() == 0) {
+    journal_.log(Level::kNotice, Event::kTrouble,
+                 "this host has no group \"carveout\": only root can borrow. groupadd --system "
+                 "carveout and restart, and its members can");
+  }
+  const auto available = read_mem_available();
+  if (available && options_.size > *available) {
+    journal_.log(Level::kWarning, Event::kTrouble,
+                 cat("--size is ", format_bytes(options_.size), ", but the host has only ",
+                     available->count() >> 20, " MiB available: what is beyond will be refused"));
+  }
   constexpr rlim_t kOwn = 64;  // what is open besides connections, generously
   if (descriptors < reservation_.figures().size.count() / kSliceBytes.count() + kOwn) {
     journal_.log(Level::kWarning, Event::kTrouble,
@@ -218,8 +236,8 @@ Result<void> Daemon::run() {
   for (const std::string& socket : options_.sockets)
     where += cat(where.empty() ? "" : ", ", socket);
   journal_.log(Level::kNotice, Event::kStarted,
-               cat("carveoutd ", kVersion, " lends ", format_bytes(options_.size), " by ",
-                   options_.backend, " on ", where));
+               cat("carveoutd ", kVersion, " lends ", format_bytes(options_.size), " (",
+                   source_->describe().detail, ") on ", where));
   sd_notify(0, "READY=1");
   auto ended = loop_->run();
   sd_notify(0, "STOPPING=1");
@@ -274,7 +292,8 @@ std::string Daemon::status() const {
                 .counters = counters_,
                 .granted = lending_.granted(),
                 .released = lending_.released(),
-                .log_lines_dropped = journal_.dropped()};
+                .log_lines_dropped = journal_.dropped(),
+                .log_lines_left_out = journal_.left_out()};
   status.borrowers = static_cast<std::size_t>(
       std::count_if(sessions_.begin(), sessions_.end(),
                     [](const auto& entry) { return entry.second->has_lease(); }));

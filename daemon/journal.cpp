@@ -22,7 +22,8 @@ constexpr std::array<std::string_view, 8> kMessageIds{
     "ff2d720ac9ea432badb122b2acbe1643", "1cb85ad78fc642548e68d15dce967183",
     "0d1b3a92862d4151bd4b27dbbd9bf14a", "e7fdbbe5f63345d2a2aee92fec476e99"};
 
-constexpr std::size_t kMaxLine = 2048;  // below PIPE_BUF, so that a line is written whole
+// Each byte may become four (\xNN); a line is then still below PIPE_BUF, and is written whole.
+constexpr std::size_t kMaxText = 1000;
 
 // The service manager says in JOURNAL_STREAM which file it gave us as standard error
 // (systemd.exec(5)).
@@ -68,7 +69,7 @@ Journal::Journal() {
 }
 
 void Journal::log(Level level, Event event, std::string_view text, const Fields& fields) {
-  const std::string safe = printable(text, kMaxLine - 64);
+  const std::string safe = printable(text, kMaxText);
   if (journal_) {
     write_journal(level, event, safe, fields);
   } else {
@@ -85,6 +86,7 @@ void Journal::log_of_peer(Level level, Event event, std::string_view text, const
   }
   if (allowance.used >= kBurst) {
     ++allowance.left_out;
+    ++left_out_;
     return;
   }
   ++allowance.used;

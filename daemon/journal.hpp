@@ -49,7 +49,9 @@ class Journal {
   static constexpr unsigned kBurst = 20;
   static constexpr std::chrono::seconds kWindow{10};
 
+  // Lines that the log did not take, and lines that were over a peer's allowance.
   [[nodiscard]] std::uint64_t dropped() const { return dropped_; }
+  [[nodiscard]] std::uint64_t left_out() const { return left_out_; }
 
  private:
   struct Allowance {
@@ -65,6 +67,7 @@ class Journal {
   UniqueFd line_;  // our own, non-blocking description of what standard error is, if it can be had
   bool line_is_socket_ = false;
   std::uint64_t dropped_ = 0;
+  std::uint64_t left_out_ = 0;
   std::unordered_map<uid_t, Allowance> allowances_;
 };
 

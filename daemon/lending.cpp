@@ -68,14 +68,18 @@ class Lending::Grant final : public Worker::Task {
 // Closes memory on the worker, then frees its slices on the loop.
 class Lending::GiveBack final : public Worker::Task {
  public:
-  GiveBack(UniqueFd memory, Charge charge)
-      : memory_(std::move(memory)), charge_(std::move(charge)) {}
+  GiveBack(UniqueFd memory, Charge charge, bool lifts_cap)
+      : memory_(std::move(memory)), charge_(std::move(charge)), lifts_cap_(lifts_cap) {}
   void work() override { memory_.reset(); }
-  void done() override { charge_.give_back(); }
+  void done() override {
+    if (!lifts_cap_) charge_.cancel();
+    charge_.give_back();
+  }
 
  private:
   UniqueFd memory_;
   Charge charge_;
+  bool lifts_cap_;
 };
 
 bool Lending::begin(Borrower& borrower, std::uint64_t connection, int socket, const Peer& peer,
@@ -100,7 +104,7 @@ void Lending::finish(Grant& grant) {
   if (!grant.result_) {
     const Error& problem = grant.result_.error();
     const Slices asked = lease.charge.slices();
-    lease.charge.give_back();
+    lease.charge.cancel();
     // Less may still be had when memory is what lacked; nothing when it was something else.
     cap(problem.code == Code::kExhausted ? asked - Slices(1) : Slices(0));
     journal_.log_of_peer(Level::kWarning, Event::kTrouble, cat("not granted: ", problem.describe()),
@@ -126,7 +130,18 @@ void Lending::answered(std::uint64_t lease, UniqueFd memory) {
 void Lending::undo(std::uint64_t lease, UniqueFd memory) {
   auto node = leases_.extract(lease);
   if (node.empty()) return;
-  worker_.submit(std::make_unique<GiveBack>(std::move(memory), std::move(node.mapped().charge)));
+  worker_.submit(
+      std::make_unique<GiveBack>(std::move(memory), std::move(node.mapped().charge), true));
+}
+
+void Lending::undeliverable(std::uint64_t lease, UniqueFd memory, std::string_view reason) {
+  auto node = leases_.extract(lease);
+  if (node.empty()) return;
+  cap(Slices(0));
+  journal_.log_of_peer(Level::kWarning, Event::kTrouble, cat("not granted: ", reason),
+                       fields_of(node.mapped()));
+  worker_.submit(
+      std::make_unique<GiveBack>(std::move(memory), std::move(node.mapped().charge), false));
 }
 
 void Lending::release(std::uint64_t lease) {
@@ -135,11 +150,6 @@ void Lending::release(std::uint64_t lease) {
   ++released_;
   journal_.log_of_peer(Level::kInfo, Event::kReleased, cat("released ", describe(node.mapped())),
                        fields_of(node.mapped()));
-}
-
-void Lending::hold_back(std::string_view reason, const Fields& about) {
-  cap(Slices(0));
-  journal_.log_of_peer(Level::kWarning, Event::kTrouble, cat("not granted: ", reason), about);
 }
 
 void Lending::cap(Slices most) {

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
-#include <string>
+#include <string_view>
 
 #include "base/unique_fd.hpp"
 #include "event_loop.hpp"
@@ -74,12 +74,13 @@ class Lending {
   // kernel.
   void undo(std::uint64_t lease, UniqueFd memory);
 
+  // The kernel would not carry the memory: undone, and nothing is promised for as long as the
+  // kernel's refusals hold.
+  void undeliverable(std::uint64_t lease, UniqueFd memory, std::string_view reason);
+
   // The connection is closed: the slices are free now. (What the borrower itself still holds keeps
   // its pages; a later grant is a new allocation.)
   void release(std::uint64_t lease);
-
-  // The kernel would not carry the descriptor; promises nothing until that may have changed.
-  void hold_back(std::string_view reason, const Fields& about);
 
   [[nodiscard]] const std::map<std::uint64_t, Lease>& leases() const { return leases_; }
   [[nodiscard]] std::uint64_t granted() const { return granted_; }

@@ -49,12 +49,12 @@ Result<void> check_nobody_listens(const std::string& path) {
   return {};
 }
 
-// Gives the file to the group, where there is such a group and we may.
-void hand_to_group(const std::string& path, const std::string& group) {
-  if (group.empty()) return;
+// Gives the file to the group. False if there is no such group, or we may not.
+bool hand_to_group(const std::string& path, const std::string& group) {
+  if (group.empty()) return false;
   const struct group* entry = ::getgrnam(group.c_str());  // NOLINT(concurrency-mt-unsafe): at start
-  if (entry == nullptr) return;
-  [[maybe_unused]] const int changed = ::chown(path.c_str(), static_cast<uid_t>(-1), entry->gr_gid);
+  if (entry == nullptr) return false;
+  return ::chown(path.c_str(), static_cast<uid_t>(-1), entry->gr_gid) == 0;
 }
 
 }  // namespace
@@ -63,9 +63,11 @@ Result<void> check_socket_path(const std::string& path) {
   if (const auto address = wire::socket_address(path); !address) return address.error();
   const std::string directory = directory_of(path);
   if (::access(directory.c_str(), W_OK | X_OK) != 0) {
-    return system_error(errno, context_of(path),
+    const int problem = errno;
+    return system_error(problem, context_of(path),
                         cat("its directory ", directory,
-                            " must exist and be writable: make it, or choose another path"));
+                            problem == ENOENT ? " does not exist: make it, or choose another path"
+                                              : " is not ours to write: choose another path"));
   }
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) {
@@ -95,7 +97,7 @@ Result<std::unique_ptr<Listener>> Listener::open(ListenerContext& context, std::
   std::unique_ptr<Listener> listener(
       new Listener(context, id, std::move(settings), std::move(accepted), std::move(socket)));
   // Nobody can connect before listen(): until then the file's owner and mode may be wrong.
-  hand_to_group(listener->path(), listener->settings_.group);
+  listener->in_group_ = hand_to_group(listener->path(), listener->settings_.group);
   struct stat status {};
   if (::chmod(listener->path().c_str(), listener->settings_.mode) != 0 ||
       ::lstat(listener->path().c_str(), &status) != 0) {

@@ -47,6 +47,9 @@ class Listener final : public PollSet::Member {
   // Whether the kernel keeps peers from sending us descriptors (SO_PASSRIGHTS).
   [[nodiscard]] bool refuses_descriptors() const { return refuses_descriptors_; }
 
+  // Whether the socket's file belongs to the group that was asked for.
+  [[nodiscard]] bool in_group() const { return in_group_; }
+
   void on_ready(std::uint32_t events) override;
 
  private:
@@ -63,6 +66,7 @@ class Listener final : public PollSet::Member {
   const Accepted accepted_;
   UniqueFd socket_;
   bool refuses_descriptors_ = false;
+  bool in_group_ = false;
   dev_t device_ = 0;  // of the socket's file, so that only our own is removed
   ino_t inode_ = 0;
   EventLoop::Source pause_;

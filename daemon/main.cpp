@@ -3,6 +3,7 @@
 #include <iostream>
 #include <variant>
 
+#include "base/bytes.hpp"
 #include "daemon.hpp"
 #include "options.hpp"
 
@@ -18,8 +19,9 @@ void set_up_signals() {
   for (const int signal : {SIGTERM, SIGINT, SIGHUP})
     sigaddset(&waited_for, signal);
   sigprocmask(SIG_BLOCK, &waited_for, nullptr);
-  // A reader of standard error that went away, and leases on files, are no reason to die.
-  for (const int signal : {SIGPIPE, SIGIO})
+  // A reader of standard error that went away, and leases on files, are no reason to die,
+  // nor are signals that mean nothing to us.
+  for (const int signal : {SIGPIPE, SIGIO, SIGUSR1, SIGUSR2})
     std::signal(signal, SIG_IGN);
 }
 
@@ -31,7 +33,8 @@ int run(const Options& options) {
       std::cerr << "carveoutd: " << fit.error().describe() << '\n';
       return kFailed;
     }
-    std::cout << "carveoutd: the settings are good\n";
+    std::cout << "carveoutd: the settings are good: " << format_bytes(options.size) << " by "
+              << options.backend << ", the key in " << options.key_file << '\n';
     return 0;
   }
   auto daemon = Daemon::create(options);

@@ -1,11 +1,14 @@
 #include "options.hpp"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <iostream>
+#include <memory>
 #include <set>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/text.hpp"
 #include "version.hpp"
@@ -19,7 +22,10 @@ CLI::Validator size_of_slices() {
   return {[](const std::string& text) -> std::string {
             const auto size = parse_bytes(text);
             if (!size) return size.error().describe();
-            if (*size == Bytes(0) || Slices::holding(*size).bytes() != *size) {
+            if (*size < kSliceBytes) {
+              return cat(text, " is less than a slice of 2 MiB (write 2046MiB for MiB)");
+            }
+            if (Slices::holding(*size).bytes() != *size) {
               return cat(text, " is not a whole number of 2 MiB slices");
             }
             if (*size > gib(1 << 20)) return cat(text, " is more than any machine has");
@@ -56,6 +62,26 @@ std::string hexadecimal(Bytes value) {
   return text.str();
 }
 
+// CLI11 reads the lines of an option that stand apart from each other as options of their own, and
+// drops all but the first. Here they are one option with several values, wherever they stand.
+class WholeConfig : public CLI::ConfigTOML {
+ public:
+  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    std::vector<CLI::ConfigItem> whole;
+    for (CLI::ConfigItem& item : CLI::ConfigTOML::from_config(input)) {
+      const auto same = std::find_if(whole.begin(), whole.end(), [&](const auto& other) {
+        return other.fullname() == item.fullname();
+      });
+      if (same == whole.end()) {
+        whole.push_back(std::move(item));
+      } else {
+        same->inputs.insert(same->inputs.end(), item.inputs.begin(), item.inputs.end());
+      }
+    }
+    return whole;
+  }
+};
+
 // Options as text, as CLI11 fills them.
 struct Texts {
   std::string size, base;
@@ -67,6 +93,7 @@ void declare(CLI::App& app, Options& options, Texts& texts) {
                  "Read settings from FILE, one option a line without its dashes (size=2046MiB); "
                  "the command line goes first. The default may be missing")
       ->type_name("FILE");
+  app.config_formatter(std::make_shared<WholeConfig>());
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.add_option("--backend", options.backend, "Where the memory comes from")
       ->check(CLI::IsMember({"memfd"}))
@@ -96,6 +123,19 @@ void declare(CLI::App& app, Options& options, Texts& texts) {
       ->configurable(false);
 }
 
+// CLI11's words, with the file named that they are about.
+std::string explain(const CLI::App& app, const CLI::ParseError& problem) {
+  std::string text = printable(problem.what(), 1000);
+  const bool in_file = dynamic_cast<const CLI::ConfigError*>(&problem) != nullptr;
+  const bool of_file = dynamic_cast<const CLI::FileError*>(&problem) != nullptr;
+  if (!in_file && !of_file) return text;
+  const auto path = app.get_config_ptr()->as<std::string>();
+  if (of_file) text = "cannot be read: does it exist, is it a file, and may we read it?";
+  const std::string_view cli11 = "INI was not able to parse ";
+  if (text.starts_with(cli11)) text = "has an unknown setting: " + text.substr(cli11.size());
+  return cat("configuration file ", printable(path, 200), " ", text);
+}
+
 }  // namespace
 
 std::variant<Options, int> parse_options(int argc, const char* const* argv) {
@@ -109,8 +149,7 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
   } catch (const CLI::Success& wanted) {  // --help, --version
     return app.exit(wanted);
   } catch (const CLI::ParseError& problem) {
-    std::cerr << "carveoutd: " << printable(problem.what(), 1000)
-              << "\ncarveoutd: see carveoutd --help\n";
+    std::cerr << "carveoutd: " << explain(app, problem) << "\ncarveoutd: see carveoutd --help\n";
     return kUsage;
   }
   if (!texts.size.empty()) options.size = *parse_bytes(texts.size);

@@ -77,6 +77,7 @@ void write_counters(Json& json, const Status& status) {
       .number("refused_not_enough", counters.refused_not_enough)
       .number("stalled", counters.stalled)
       .number("log_lines_dropped", status.log_lines_dropped)
+      .number("log_lines_left_out", status.log_lines_left_out)
       .end();
 }
 

@@ -30,6 +30,7 @@ struct Status {
   std::uint64_t granted = 0;
   std::uint64_t released = 0;
   std::uint64_t log_lines_dropped = 0;
+  std::uint64_t log_lines_left_out = 0;
 };
 
 std::string status_json(const Status& status);

@@ -20,6 +20,12 @@ Charge& Charge::operator=(Charge&& other) noexcept {
 
 void Charge::give_back() {
   if (reservation_ == nullptr) return;
+  reservation_->lift_cap();
+  cancel();
+}
+
+void Charge::cancel() {
+  if (reservation_ == nullptr) return;
   std::exchange(reservation_, nullptr)->take_back(std::exchange(slices_, Slices()));
 }
 
@@ -41,11 +47,6 @@ std::optional<Charge> Reservation::charge(Slices ask) {
 
 void Reservation::cap_largest(Slices most) {
   cap_ = cap_ ? std::min(*cap_, most) : most;
-}
-
-void Reservation::take_back(Slices slices) {
-  free_ = free_ + slices;
-  lift_cap();
 }
 
 }  // namespace carveout::daemon

@@ -22,7 +22,10 @@ class Charge {
   ~Charge() { give_back(); }
 
   [[nodiscard]] Slices slices() const { return slices_; }
+  // The memory is free again: a cap on `largest` no longer holds.
   void give_back();
+  // There never was any memory: a cap stays.
+  void cancel();
 
  private:
   friend class Reservation;
@@ -65,7 +68,7 @@ class Reservation {
 
  private:
   friend class Charge;
-  void take_back(Slices slices);
+  void take_back(Slices slices) { free_ = free_ + slices; }
 
   Bytes base_;
   Slices size_;

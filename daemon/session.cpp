@@ -160,11 +160,10 @@ void Session::sent(Outgoing& reply) {
 
 void Session::cannot_send(Outgoing& reply) {
   std::erase(leases_, reply.lease);
-  context_.lending.undo(reply.lease, std::move(reply.memory));
-  context_.lending.hold_back(
+  context_.lending.undeliverable(
+      reply.lease, std::move(reply.memory),
       "the kernel holds as many descriptors in flight as it allows this user (RLIMIT_NOFILE): "
-      "borrowers are not reading their replies",
-      {.uid = peer_.uid, .pid = peer_.pid});
+      "borrowers are not reading their replies");
   refuse(wire::Refusal::kNotEnough);
 }
 

@@ -37,7 +37,7 @@ Result<void> AvailableMemory::take(Bytes ask) {
   }
   if (ask > left_) {
     return Error{Code::kExhausted, 0, cat("allocating ", format_bytes(ask)),
-                 cat("the host has only ", format_bytes(left_), " to spare (MemAvailable less ",
+                 cat("the host has only ", left_.count() >> 20, " MiB to spare (MemAvailable less ",
                      format_bytes(kMargin), ")")};
   }
   left_ = left_ - ask;

@@ -65,8 +65,9 @@ class MemfdSource final : public Source {
             .kind = DescriptorKind::kMemfd,
             .kernel_zeroes = true,
             .limit = std::nullopt,
-            .detail = huge_ ? "sealed memfd, 2 MiB huge pages while there are any"
-                            : "sealed memfd, ordinary pages"};
+            .detail =
+                huge_ ? "ordinary memory in sealed memfds, of 2 MiB huge pages while there are any"
+                      : "ordinary memory in sealed memfds"};
   }
 
   Result<Buffer> allocate(Bytes size) override {

@@ -181,6 +181,8 @@ std::optional<Error> refusal_in(const rapidjson::Document& document) {
   if (Bytes free, largest; read_sizes(document, {{"free", &free}, {"largest", &largest}})) {
     reason += cat(": ", format_bytes(free), " are free, the largest claim now is ",
                   format_bytes(largest));
+    if (largest == Bytes(0) && free > Bytes(0))
+      reason += " (it drains, or lacks memory: try later)";
   }
   return Error{Code::kRefused, 0, "the lender", std::move(reason)};
 }

@@ -48,7 +48,9 @@ Result<Key> read_key_file(const std::string& path, KeyAudience audience) {
     const int problem = errno;
     return system_error(problem, context,
                         problem == ENOENT ? "does not exist: create it with one line, the key"
-                                          : "cannot be opened");
+                        : problem == EACCES
+                            ? "cannot be opened: its group, or whoever may use sudo, can"
+                            : "cannot be opened");
   }
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) return system_error(errno, context, "cannot be examined");

@@ -35,7 +35,9 @@ std::string_view remedy(int number) {
       return "no lender answers there: is carveoutd running, and is this one of its --socket?";
     case EACCES:
     case EPERM:
-      return "not allowed: join the socket's group (usermod -aG carveout USER), or try sudo";
+      return "not allowed: only root and the members of the socket's group are (ls -l it)";
+    case EPROTOTYPE:
+      return "is another kind of socket: is it the control socket?";
     default:
       return "cannot be connected to";
   }
@@ -89,7 +91,15 @@ Result<Claim> claim(const ClaimSettings& settings, const std::string& name) {
   auto reply = wire::receive_by(connection->get(), wire::kMaxDatagram, deadline);
   if (!reply) return reply.error();
   const auto grant = wire::parse_grant_reply(reply->bytes);
-  if (!grant) return grant.error();
+  if (!grant) {
+    Error refused = grant.error();
+    refused.context = cat("the lender at ", printable(settings.socket, 200));
+    if (refused.message == "missing or unknown key") {
+      refused.message +=
+          cat(": the key in ", printable(settings.key_file, 200), " is not the lender's");
+    }
+    return refused;
+  }
   auto memory = accept_grant(*reply, ask, grant->size);
   if (!memory) return memory.error();
   return Claim{*std::move(connection), *std::move(memory), grant->size};

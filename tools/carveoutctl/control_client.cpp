@@ -26,6 +26,8 @@ std::string_view remedy(int number) {
     case EACCES:
     case EPERM:
       return "only root and the daemon's own user may use it: try sudo";
+    case EPROTOTYPE:
+      return "is another kind of socket: is it a lending socket?";
     default:
       return "cannot be reached";
   }

@@ -16,7 +16,15 @@
 namespace carveout::ctl {
 namespace {
 
-enum Exit { kDone = 0, kFailed = 1, kUsage = 2, kRefused = 3, kNoSuchCommand = 127 };
+// The last two are what shells and env(1) answer for a command that cannot be run.
+enum Exit {
+  kDone = 0,
+  kFailed = 1,
+  kUsage = 2,
+  kRefused = 3,
+  kCannotRun = 126,
+  kNoSuchCommand = 127
+};
 
 struct Settings {
   std::string control = "/run/carveoutd/control.sock";
@@ -57,7 +65,7 @@ int run_claim(const Settings& settings) {
   if (!settings.command.empty()) {
     const Error problem = become(*held, settings.command);
     complain(problem);
-    return problem.number == ENOENT ? kNoSuchCommand : kFailed;
+    return problem.number == ENOENT ? kNoSuchCommand : kCannotRun;
   }
   if (settings.json) {
     std::cout << "{\"bytes\": " << held->size.count() << "}" << std::endl;
@@ -91,16 +99,17 @@ void declare(CLI::App& app, Settings& settings) {
       ->type_name("FILE")
       ->capture_default_str();
   app.add_flag("--json", settings.json, "Answer in JSON");
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);
   app.fallthrough();
+  app.allow_extras();  // mistake_in() names them
 
   app.add_subcommand("status", "Show what is lent, what is free and what was refused");
   app.add_subcommand("leases", "Show who holds what");
   CLI::App* claim = app.add_subcommand(
       "claim",
-      "Borrow SIZE and hold it until interrupted, or run a command that holds it: "
-      "claim SIZE -- COMMAND... (the command finds the memory in CARVEOUT_FD and its size in "
-      "CARVEOUT_BYTES)");
+      "Borrow SIZE and hold it until interrupted, or become a command that holds it: "
+      "claim SIZE -- COMMAND... (the command inherits the memory as descriptor CARVEOUT_FD, of "
+      "CARVEOUT_BYTES bytes, and the lease as CARVEOUT_LEASE_FD)");
   claim->add_option("SIZE", settings.size, "2MiB, 1GiB, ...; rounded up to whole slices of 2 MiB")
       ->required()
       ->check([](const std::string& text) -> std::string {
@@ -112,6 +121,18 @@ void declare(CLI::App& app, Settings& settings) {
   CLI::App* drain =
       app.add_subcommand("drain", "Lend nothing more; what is lent stays with its borrowers");
   drain->add_flag("--undo", settings.undo, "Lend again");
+}
+
+// What CLI11's own words for it would leave open.
+std::string mistake_in(const CLI::App& app) {
+  const auto rest = app.remaining();
+  const std::string word = rest.empty() ? "" : printable(rest.front(), 100);
+  if (app.get_subcommands().empty()) {
+    return cat(rest.empty() ? "" : cat("\"", word, "\" is not a command: "),
+               "say status, leases, claim or drain (drain --undo lends again)");
+  }
+  if (rest.empty()) return {};
+  return cat("\"", word, "\" is not expected here (a command for claim stands behind --)");
 }
 
 int run(int argc, char** argv) {
@@ -128,6 +149,10 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& problem) {
     std::cerr << "carveoutctl: " << printable(problem.what(), 1000)
               << "\ncarveoutctl: see carveoutctl --help\n";
+    return kUsage;
+  }
+  if (const std::string mistake = mistake_in(app); !mistake.empty()) {
+    std::cerr << "carveoutctl: " << mistake << "\ncarveoutctl: see carveoutctl --help\n";
     return kUsage;
   }
   const std::string name = app.get_subcommands().front()->get_name();

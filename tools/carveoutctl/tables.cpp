@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -62,6 +64,14 @@ std::string age(const rapidjson::Value& object, const char* name) {
   if (seconds < 3600) return cat(seconds / 60, " min ", seconds % 60, " s");
   if (seconds < 86400) return cat(seconds / 3600, " h ", seconds % 3600 / 60, " min");
   return cat(seconds / 86400, " d ", seconds % 86400 / 3600, " h");
+}
+
+// The process that claimed. It may have ended, with a child of its that holds on to the lease.
+std::string process(const rapidjson::Value& lease) {
+  const auto pid = number(lease, "pid");
+  if (!pid) return std::string(kNothing);
+  const bool gone = ::kill(static_cast<pid_t>(*pid), 0) != 0 && errno == ESRCH;
+  return cat(*pid, gone ? " (gone)" : "");
 }
 
 std::string user(const rapidjson::Value& object, const char* name) {
@@ -153,9 +163,8 @@ std::string leases_table(const rapidjson::Value& reply) {
   if (leases == nullptr || !leases->IsArray() || leases->Empty()) return "no leases\n";
   for (const auto& lease : leases->GetArray()) {
     if (!lease.IsObject()) continue;
-    rows.push_back({count(lease, "lease"), size(lease, "bytes"), count(lease, "pid"),
-                    user(lease, "uid"), text(lease, "command"), text(lease, "unit"),
-                    age(lease, "since_unix_s")});
+    rows.push_back({count(lease, "lease"), size(lease, "bytes"), process(lease), user(lease, "uid"),
+                    text(lease, "command"), text(lease, "unit"), age(lease, "since_unix_s")});
   }
   return render(rows, 3);
 }

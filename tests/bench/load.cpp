@@ -1,0 +1,261 @@
+// What a request costs carveoutd against the least that is possible (floor_server), both under
+// the same load, in mirrored blocks of one run (docs: decisions/0005). Also: whether held leases
+// and idle connections make the others slower, and what they weigh. Usage: bench_load CARVEOUTD
+// FLOOR_SERVER [BLOCKS]
+
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <exception>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <vector>
+
+#include "support/daemon_process.hpp"
+
+namespace carveout::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// One batch of requests: how many, in how long, and the server's own processor time for it.
+struct Batch {
+  double per_second = 0;
+  double cpu_us = 0;  // a request
+};
+
+class FloorServer {
+ public:
+  explicit FloorServer(const std::string& binary) {
+    pid_ = spawn({binary, socket()}, -1, -1);
+    if (!eventually([this] {
+          try {
+            return !Peer(socket()).ask("info").ended();
+          } catch (const std::system_error&) {
+            return false;
+          }
+        })) {
+      throw std::runtime_error("floor_server does not answer");
+    }
+  }
+  FloorServer(const FloorServer&) = delete;
+  FloorServer& operator=(const FloorServer&) = delete;
+  FloorServer(FloorServer&&) = delete;
+  FloorServer& operator=(FloorServer&&) = delete;
+  ~FloorServer() {
+    ::kill(pid_, SIGTERM);
+    wait_for(pid_);
+  }
+  [[nodiscard]] std::string socket() const { return directory_.file("floor.sock"); }
+  [[nodiscard]] pid_t pid() const { return pid_; }
+
+ private:
+  TempDir directory_;
+  pid_t pid_ = -1;
+};
+
+// All threads of a process, to the nanosecond.
+double cpu_seconds(pid_t pid) {
+  clockid_t clock{};
+  timespec now{};
+  if (::clock_getcpuclockid(pid, &clock) != 0 || ::clock_gettime(clock, &now) != 0) {
+    throw std::runtime_error("no processor clock for the server");
+  }
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+// A kind of load on the server at a socket: makes `count` requests.
+using Load = std::function<void(const std::string& socket, int count)>;
+
+void must(bool good, const char* what) {
+  if (!good) throw std::runtime_error(what);
+}
+
+void info_one_by_one(const std::string& socket, int count) {
+  const Peer peer(socket);
+  const std::string request = peer.info_request();
+  for (int i = 0; i < count; ++i)
+    must(!peer.ask(request).ended(), "info was not answered");
+}
+
+void info_eight_at_once(const std::string& socket, int count) {
+  const Peer peer(socket);
+  const std::string request = peer.info_request();
+  constexpr int kDepth = 8;
+  for (int i = 0; i < count; i += kDepth) {
+    for (int j = 0; j < kDepth; ++j)
+      peer.send(request);
+    for (int j = 0; j < kDepth; ++j)
+      must(!peer.receive().ended(), "info was not answered");
+  }
+}
+
+void connect_and_info(const std::string& socket, int count) {
+  for (int i = 0; i < count; ++i) {
+    const Peer peer(socket);
+    must(!peer.ask(peer.info_request()).ended(), "info was not answered");
+  }
+}
+
+void connect_and_alloc(const std::string& socket, int count) {
+  for (int i = 0; i < count; ++i) {
+    const Peer peer(socket);
+    (void)peer.alloc(kSlice);
+  }
+}
+
+Batch run_batch(const Load& load, const std::string& socket, pid_t server, int count) {
+  const double cpu = cpu_seconds(server);
+  const auto before = Clock::now();
+  load(socket, count);
+  const double took = std::chrono::duration<double>(Clock::now() - before).count();
+  return {count / took, (cpu_seconds(server) - cpu) / count * 1e6};
+}
+
+struct Spread {
+  double median = 0, least = 0, most = 0;
+};
+
+Spread spread_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const std::size_t half = values.size() / 2;
+  const double median =
+      values.size() % 2 != 0 ? values[half] : (values[half - 1] + values[half]) / 2;
+  return {median, values.front(), values.back()};
+}
+
+void print(const char* row, const char* unit, const Spread& spread) {
+  std::printf("  %-34s %-22s %9.2f  (%.2f to %.2f)\n", row, unit, spread.median, spread.least,
+              spread.most);
+}
+
+void against_the_floor(const DaemonProcess& daemon, const FloorServer& floor, const char* row,
+                       const Load& load, int count, int blocks) {
+  load(floor.socket(), count / 10);
+  load(daemon.socket(), count / 10);
+  std::vector<double> throughput, cpu, per_second, floor_per_second, cpu_us, floor_cpu_us;
+  for (int block = 0; block < blocks; ++block) {
+    Batch ours, theirs;
+    const auto run_ours = [&] { ours = run_batch(load, daemon.socket(), daemon.pid(), count); };
+    const auto run_theirs = [&] { theirs = run_batch(load, floor.socket(), floor.pid(), count); };
+    if (block % 2 == 0) {
+      run_ours();
+      run_theirs();
+    } else {
+      run_theirs();
+      run_ours();
+    }
+    throughput.push_back(ours.per_second / theirs.per_second);
+    cpu.push_back(ours.cpu_us / theirs.cpu_us);
+    per_second.push_back(ours.per_second);
+    floor_per_second.push_back(theirs.per_second);
+    cpu_us.push_back(ours.cpu_us);
+    floor_cpu_us.push_back(theirs.cpu_us);
+  }
+  print(row, "throughput / floor's", spread_of(throughput));
+  print("", "cpu / floor's", spread_of(cpu));
+  print("", "requests/s", spread_of(per_second));
+  print("", "floor's requests/s", spread_of(floor_per_second));
+  print("", "cpu us a request", spread_of(cpu_us));
+  print("", "floor's cpu us", spread_of(floor_cpu_us));
+}
+
+double median_latency_us(const Load& load, const std::string& socket, int count) {
+  std::vector<double> took;
+  for (int i = 0; i < count; ++i) {
+    const auto before = Clock::now();
+    load(socket, 1);
+    took.push_back(std::chrono::duration<double, std::micro>(Clock::now() - before).count());
+  }
+  return spread_of(took).median;
+}
+
+// `burdened` against `bare`, in mirrored blocks.
+void against_each_other(const char* row, const Load& load, const DaemonProcess& burdened,
+                        const DaemonProcess& bare, int count, int blocks) {
+  std::vector<double> ratios;
+  for (int block = 0; block < blocks; ++block) {
+    double with = 0;
+    double without = 0;
+    const auto run_with = [&] { with = median_latency_us(load, burdened.socket(), count); };
+    const auto run_without = [&] { without = median_latency_us(load, bare.socket(), count); };
+    if (block % 2 == 0) {
+      run_with();
+      run_without();
+    } else {
+      run_without();
+      run_with();
+    }
+    ratios.push_back(with / without);
+  }
+  print(row, "latency / unburdened", spread_of(ratios));
+}
+
+void with_leases_held(const char* carveoutd, int blocks) {
+  const DaemonProcess burdened(carveoutd);
+  const DaemonProcess bare(carveoutd);
+  std::vector<Peer> holders;
+  std::vector<UniqueFd> memory;
+  for (int i = 0; i < 1000; ++i) {
+    holders.push_back(burdened.connect());
+    memory.push_back(holders.back().alloc(kSlice));
+  }
+  against_each_other("alloc, 1,000 leases held", connect_and_alloc, burdened, bare, 200, blocks);
+}
+
+void with_idle_connections(const char* carveoutd, int blocks) {
+  const DaemonProcess burdened(carveoutd, {});
+  const DaemonProcess bare(carveoutd);
+  std::vector<Peer> idle;
+  for (int i = 0; i < 1000; ++i)
+    idle.push_back(burdened.connect());
+  (void)burdened.connect().info();
+  against_each_other("connect + info, 1,000 idle", connect_and_info, burdened, bare, 1000, blocks);
+  const std::size_t before = resident_kib(burdened.pid());
+  for (int i = 0; i < 10'000; ++i)
+    idle.push_back(burdened.connect());
+  (void)burdened.connect().info();
+  std::printf("  %-34s %-22s %9.0f\n", "10,000 idle connections", "bytes each",
+              static_cast<double>(resident_kib(burdened.pid()) - before) * 1024 / 10'000);
+}
+
+void bench(const char* carveoutd, const char* floor_server, int blocks) {
+  {
+    const DaemonProcess daemon(carveoutd);
+    const FloorServer floor(floor_server);
+    std::printf("against the floor: median of %d blocks (smallest to largest)\n", blocks);
+    against_the_floor(daemon, floor, "info, one at a time", info_one_by_one, 20'000, blocks);
+    against_the_floor(daemon, floor, "info, eight at a time", info_eight_at_once, 20'000, blocks);
+    against_the_floor(daemon, floor, "connect + info", connect_and_info, 5'000, blocks);
+    against_the_floor(daemon, floor, "connect + alloc 2 MiB + close", connect_and_alloc, 500,
+                      blocks);
+  }
+  std::printf("burdens: median of %d blocks (smallest to largest)\n", blocks);
+  with_leases_held(carveoutd, blocks);
+  with_idle_connections(carveoutd, blocks);
+}
+
+}  // namespace
+}  // namespace carveout::test
+
+int main(int argc, char** argv) {
+  if (argc < 3) {
+    std::fprintf(stderr, "usage: bench_load CARVEOUTD FLOOR_SERVER [BLOCKS]\n");
+    return 2;
+  }
+  try {
+    carveout::test::bench(argv[1], argv[2], argc > 3 ? std::max(2, std::atoi(argv[3])) : 8);
+    return 0;
+  } catch (const std::exception& problem) {
+    std::fprintf(stderr, "bench_load: %s\n", problem.what());
+    return 1;
+  }
+}
