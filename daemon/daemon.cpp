@@ -22,8 +22,8 @@
 namespace carveout::daemon {
 namespace {
 
-// A reply that its peer has not read for so long ends the connection.
-constexpr std::chrono::seconds kStallLimit{30};
+// What is open besides connections: files in the worker's hands, sockets, the loop's own.
+constexpr rlim_t kOwnDescriptors = 32;
 
 std::string directory_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
@@ -73,12 +73,29 @@ Result<UniqueFd> lock_instance(const std::string& control) {
   return lock;
 }
 
-// One descriptor a connection is what limits how many can borrow: as many as we are allowed.
+// As many descriptors as we are allowed.
 rlim_t raise_descriptor_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
   const rlim_t before = std::exchange(limit.rlim_cur, limit.rlim_max);
   return ::setrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : before;
+}
+
+// A connection has its socket and perhaps a grant that its peer does not read: with two descriptors
+// for each there are always enough for the others' grants.
+ConnectionLimits limits_of(const Options& options) {
+  const rlim_t descriptors = raise_descriptor_limit();
+  const rlim_t most = descriptors > kOwnDescriptors + 2 ? (descriptors - kOwnDescriptors) / 2 : 1;
+  ConnectionLimits limits{.total = static_cast<std::size_t>(most),
+                          .per_user = options.max_connections_per_uid,
+                          .idle_timeout = std::chrono::seconds(options.idle_timeout_s)};
+  if (options.max_connections) limits.total = std::min(limits.total, *options.max_connections);
+  return limits;
+}
+
+std::optional<Slices> whole_slices(std::optional<Bytes> size) {
+  if (!size) return std::nullopt;
+  return Slices(size->count() / kSliceBytes.count());
 }
 
 std::unique_ptr<Source> make_source(const Options& /*options*/) {
@@ -133,25 +150,17 @@ Daemon::Daemon(const Options& options, std::unique_ptr<EventLoop> loop, PollSet 
       poll_set_(std::move(poll_set)),
       keys_(key),
       source_(std::move(source)),
-      reservation_(options.base, Slices::holding(options.size)),
+      reservation_(options.base, Slices::holding(options.size),
+                   whole_slices(options.max_bytes_per_uid)),
       worker_(std::move(worker)),
       lending_(*loop_, *worker_, *source_, reservation_, journal_),
-      stalls_(*loop_, kStallLimit,
-              [this](std::uint64_t id, std::uint64_t ticket) {
-                const auto session = sessions_.find(id);
-                if (session != sessions_.end()) session->second->on_stalled(ticket);
-              }),
-      session_context_{.poll_set = poll_set_,
-                       .lending = lending_,
-                       .keys = keys_,
-                       .journal = journal_,
-                       .counters = counters_,
-                       .stalls = stalls_,
-                       .ended = [this](std::uint64_t id) { sessions_.erase(id); }},
+      sessions_(*loop_, poll_set_, lending_, keys_, journal_, counters_, limits_of(options)),
       control_(*loop_, poll_set_, [this](std::string_view op) { return answer(op); }),
-      listener_context_{
-          .loop = *loop_, .poll_set = poll_set_, .counters = counters_, .reserve = open_reserve()} {
-}
+      listener_context_{.loop = *loop_,
+                        .poll_set = poll_set_,
+                        .counters = counters_,
+                        .reserve = open_reserve(),
+                        .make_room = [this] { return sessions_.make_room(); }} {}
 
 Daemon::~Daemon() {
   // First the worker: a grant in its hands refers to its session.
@@ -159,7 +168,6 @@ Daemon::~Daemon() {
 }
 
 Result<void> Daemon::open() {
-  const rlim_t descriptors = raise_descriptor_limit();
   auto lock = lock_instance(options_.control);
   if (!lock) return lock.error();
   lock_ = *std::move(lock);
@@ -185,22 +193,23 @@ Result<void> Daemon::open() {
                  cat("--size is ", format_bytes(options_.size), ", but the host has only ",
                      available->count() >> 20, " MiB available: what is beyond will be refused"));
   }
-  constexpr rlim_t kOwn = 64;  // what is open besides connections, generously
-  if (descriptors < reservation_.figures().size.count() / kSliceBytes.count() + kOwn) {
-    journal_.log(Level::kWarning, Event::kTrouble,
-                 cat("only ", descriptors,
-                     " descriptors are allowed (ulimit -Hn): not every slice "
-                     "can be lent on a connection of its own"));
+  if (sessions_.limit() < Slices::holding(options_.size).count()) {
+    journal_.log(Level::kNotice, Event::kTrouble,
+                 cat("no more than ", sessions_.limit(),
+                     " connections at once, by --max-connections or for want of descriptors "
+                     "(ulimit -Hn): not every slice can be lent on a connection of its own"));
   }
   return {};
 }
 
 Result<void> Daemon::open_listeners() {
   for (const std::string& path : options_.sockets) {
-    auto listener = Listener::open(
-        listener_context_, ++last_id_,
-        {.path = path, .type = SOCK_SEQPACKET, .mode = 0660, .group = "carveout"},
-        [this](UniqueFd socket, const Peer& peer) { accept(std::move(socket), peer); });
+    auto listener =
+        Listener::open(listener_context_, ++last_id_,
+                       {.path = path, .type = SOCK_SEQPACKET, .mode = 0660, .group = "carveout"},
+                       [this](UniqueFd socket, const Peer& peer) {
+                         sessions_.accept(++last_id_, std::move(socket), peer);
+                       });
     if (!listener) return listener.error();
     listeners_.push_back(*std::move(listener));
   }
@@ -222,7 +231,6 @@ Result<void> Daemon::watch_loop_sources() {
       loop_->on_signal(SIGINT, stop),
       loop_->on_signal(SIGHUP, [this] { reload(); }),
       loop_->on_readable(worker_->done_descriptor(), [this] { worker_->run_done(); }),
-      loop_->on_readable(poll_set_.descriptor(), [this] { poll_set_.dispatch(); }),
   };
   for (auto& source : sources) {
     if (!source) return source.error();
@@ -239,23 +247,11 @@ Result<void> Daemon::run() {
                cat("carveoutd ", kVersion, " lends ", format_bytes(options_.size), " (",
                    source_->describe().detail, ") on ", where));
   sd_notify(0, "READY=1");
-  auto ended = loop_->run();
+  auto ended = loop_->run(poll_set_);
   sd_notify(0, "STOPPING=1");
   journal_.log(Level::kNotice, Event::kStopped,
                cat("stopping: ", lending_.leases().size(), " leases end with their connections"));
   return ended;
-}
-
-void Daemon::accept(UniqueFd socket, const Peer& peer) {
-  ++counters_.accepted;
-  const std::uint64_t id = ++last_id_;
-  auto session = std::make_unique<Session>(session_context_, id, std::move(socket), peer);
-  if (auto started = session->start(); !started) {
-    journal_.log_of_peer(Level::kWarning, Event::kTrouble, started.error().describe(),
-                         {.uid = peer.uid, .pid = peer.pid});
-    return;
-  }
-  sessions_.emplace(id, std::move(session));
 }
 
 void Daemon::reload() {
@@ -280,23 +276,21 @@ std::string Daemon::answer(std::string_view op) {
 }
 
 std::string Daemon::status() const {
-  Status status{.started = started_,
-                .source = source_->describe(),
-                .figures = lending_.figures(),
-                .draining = reservation_.draining(),
-                .capped = reservation_.capped(),
-                .leases = lending_.leases().size(),
-                .connections = sessions_.size(),
-                .sockets = options_.sockets,
-                .refuses_descriptors = listeners_.front()->refuses_descriptors(),
-                .counters = counters_,
-                .granted = lending_.granted(),
-                .released = lending_.released(),
-                .log_lines_dropped = journal_.dropped(),
-                .log_lines_left_out = journal_.left_out()};
-  status.borrowers = static_cast<std::size_t>(
-      std::count_if(sessions_.begin(), sessions_.end(),
-                    [](const auto& entry) { return entry.second->has_lease(); }));
+  const Status status{.started = started_,
+                      .source = source_->describe(),
+                      .figures = reservation_.figures(),
+                      .draining = reservation_.draining(),
+                      .capped = reservation_.capped(),
+                      .leases = lending_.leases().size(),
+                      .borrowers = sessions_.borrowers(),
+                      .connections = sessions_.size(),
+                      .sockets = options_.sockets,
+                      .refuses_descriptors = listeners_.front()->refuses_descriptors(),
+                      .counters = counters_,
+                      .granted = lending_.granted(),
+                      .released = lending_.released(),
+                      .log_lines_dropped = journal_.dropped(),
+                      .log_lines_left_out = journal_.left_out()};
   return status_json(status);
 }
 

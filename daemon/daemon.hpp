@@ -5,7 +5,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "base/unique_fd.hpp"
@@ -18,7 +17,7 @@
 #include "options.hpp"
 #include "poll_set.hpp"
 #include "reservation.hpp"
-#include "session.hpp"
+#include "sessions.hpp"
 #include "source/source.hpp"
 #include "worker.hpp"
 
@@ -47,7 +46,6 @@ class Daemon {
   Result<void> open();
   Result<void> open_listeners();
   Result<void> watch_loop_sources();
-  void accept(UniqueFd socket, const Peer& peer);
   void reload();
   std::string answer(std::string_view op);
   [[nodiscard]] std::string status() const;
@@ -66,9 +64,7 @@ class Daemon {
   Reservation reservation_;
   std::unique_ptr<Worker> worker_;
   Lending lending_;
-  DeadlineQueue stalls_;
-  SessionContext session_context_;
-  std::unordered_map<std::uint64_t, std::unique_ptr<Session>> sessions_;
+  Sessions sessions_;
   Control control_;
   ListenerContext listener_context_;
   std::vector<std::unique_ptr<Listener>> listeners_;  // the lending sockets, then the control's

@@ -62,6 +62,7 @@ Result<EventLoop::Source> EventLoop::on_readable(int descriptor, std::function<v
   const int added =
       sd_event_add_io(event_, &state->source, descriptor, EPOLLIN, dispatch_io, &state->call);
   if (added < 0) return loop_error(added, "cannot watch a descriptor");
+  changed_ = true;
   return Source(std::move(state));
 }
 
@@ -71,6 +72,7 @@ Result<EventLoop::Source> EventLoop::on_signal(int signal, std::function<void()>
   const int added =
       sd_event_add_signal(event_, &state->source, signal, dispatch_signal, &state->call);
   if (added < 0) return loop_error(added, "cannot wait for a signal");
+  changed_ = true;
   return Source(std::move(state));
 }
 
@@ -82,6 +84,7 @@ Result<EventLoop::Source> EventLoop::after(std::chrono::microseconds delay,
       event_, &state->source, CLOCK_MONOTONIC, static_cast<std::uint64_t>(delay.count()),
       10'000 /* µs of slack, so that wake-ups can be joined */, dispatch_time, &state->call);
   if (added < 0) return loop_error(added, "cannot set a timer");
+  changed_ = true;
   return Source(std::move(state));
 }
 
@@ -92,8 +95,23 @@ Result<void> EventLoop::feed_watchdog() {
   return {};
 }
 
-Result<void> EventLoop::run() {
-  if (const int ended = sd_event_loop(event_); ended < 0) return loop_error(ended, "failed");
+Result<void> EventLoop::run(PollSet& sockets) {
+  const int own = sd_event_get_fd(event_);
+  if (own < 0) return loop_error(own, "has no descriptor");
+  if (auto watched = sockets.watch_guest(own); !watched) return watched;
+  // As sd_event_run(3) does it, but waiting on the sockets meanwhile: a request costs one
+  // epoll_wait, and sd-event only turns when something of its own has happened.
+  while (sd_event_get_state(event_) != SD_EVENT_FINISHED) {
+    changed_ = false;
+    int pending = sd_event_prepare(event_);
+    if (pending == 0) {
+      while (!changed_ && !sockets.serve()) {
+      }
+      pending = sd_event_wait(event_, 0);
+    }
+    if (pending > 0) pending = sd_event_dispatch(event_);
+    if (pending < 0 && pending != -EINTR) return loop_error(pending, "failed");
+  }
   return {};
 }
 

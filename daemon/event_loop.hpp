@@ -8,11 +8,12 @@
 #include <memory>
 
 #include "base/result.hpp"
+#include "poll_set.hpp"
 
 namespace carveout::daemon {
 
-// The loop's share of the process: signals, timers, the worker's event and the poll set are
-// sources of one sd-event loop. What it calls must not throw.
+// Signals, timers, the watchdog and the worker's event are sources of one sd-event loop, which
+// turns inside the sockets' poll set. What it calls must not throw.
 class EventLoop {
  public:
   // Keeps a source alive: destroying it takes the source out of the loop.
@@ -47,13 +48,15 @@ class EventLoop {
   // Tells the service manager's watchdog that the loop turns, where it asked to be told.
   Result<void> feed_watchdog();
 
-  // Until stop(). The error is the loop's own, not a callback's.
-  Result<void> run();
+  // Until stop(): waits on the sockets' set, of which this loop's own descriptor is a guest.
+  // The error is the loop's own, not a callback's.
+  Result<void> run(PollSet& sockets);
   void stop();
 
  private:
   explicit EventLoop(sd_event* event) : event_(event) {}
   sd_event* event_;
+  bool changed_ = false;  // since the loop was last prepared: a timer may be nearer now
 };
 
 }  // namespace carveout::daemon

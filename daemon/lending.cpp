@@ -84,7 +84,7 @@ class Lending::GiveBack final : public Worker::Task {
 
 bool Lending::begin(Borrower& borrower, std::uint64_t connection, int socket, const Peer& peer,
                     Slices ask) {
-  auto charge = reservation_.charge(ask);
+  auto charge = reservation_.charge(ask, peer.uid);
   if (!charge) return false;
   Lease lease{.id = ++last_lease_,
               .connection = connection,

@@ -61,7 +61,7 @@ class Lending {
   Lending& operator=(Lending&&) = delete;
   ~Lending() = default;
 
-  [[nodiscard]] Figures figures() const { return reservation_.figures(); }
+  [[nodiscard]] Figures figures_for(uid_t user) const { return reservation_.figures_for(user); }
 
   // False when the accounts do not allow it: nothing has happened then. Otherwise `borrower` hears.
   bool begin(Borrower& borrower, std::uint64_t connection, int socket, const Peer& peer,

@@ -151,7 +151,7 @@ bool Listener::accept_one() {
         return false;
       case EMFILE:
       case ENFILE:
-        shed();
+        if (!context_.make_room()) shed();
         return true;
       default:
         pause();

@@ -26,7 +26,10 @@ struct ListenerContext {
   EventLoop& loop;
   PollSet& poll_set;
   Counters& counters;
-  UniqueFd reserve;  // closed to accept, and so to shed, one connection more when none is left
+  // Closed to accept, and so to shed, one connection more when no descriptor is left.
+  UniqueFd reserve;
+  // Closes a connection that can be done without; false if there is none.
+  std::function<bool()> make_room;
 };
 
 // Refuses a path that is too long, whose directory is missing or not ours to write, or that is

@@ -34,6 +34,14 @@ CLI::Validator size_of_slices() {
           "SIZE"};
 }
 
+CLI::Validator any_size() {
+  return {[](const std::string& text) -> std::string {
+            const auto size = parse_bytes(text);
+            return size ? std::string() : size.error().describe();
+          },
+          "SIZE"};
+}
+
 // Decimal, or hexadecimal behind 0x.
 Result<Bytes> parse_address(std::string_view text) {
   const bool hexadecimal = text.starts_with("0x") || text.starts_with("0X");
@@ -84,7 +92,7 @@ class WholeConfig : public CLI::ConfigTOML {
 
 // Options as text, as CLI11 fills them.
 struct Texts {
-  std::string size, base;
+  std::string size, base, max_bytes_per_uid;
 };
 
 void declare(CLI::App& app, Options& options, Texts& texts) {
@@ -118,6 +126,20 @@ void declare(CLI::App& app, Options& options, Texts& texts) {
                  "The file whose first line is the key that every borrower must send; not "
                  "readable by everybody. Read again on SIGHUP")
       ->type_name("FILE");
+  app.add_option("--max-bytes-per-uid", texts.max_bytes_per_uid,
+                 "The most that one user may have at once (default: no limit)")
+      ->check(any_size());
+  app.add_option("--max-connections-per-uid", options.max_connections_per_uid,
+                 "The most connections that one user may have at once (default: no limit)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--max-connections", options.max_connections,
+                 "The most connections at once (default: as many as the descriptor limit allows)")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--idle-timeout", options.idle_timeout_s,
+                 "Close a connection that has not sent a good key for so many seconds; 0: never")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0U, 86'400U))
+      ->capture_default_str();
   app.add_flag("--check", options.check,
                "Check the settings, the key and that the backend gives memory, then end")
       ->configurable(false);
@@ -153,6 +175,9 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
     return kUsage;
   }
   if (!texts.size.empty()) options.size = *parse_bytes(texts.size);
+  if (!texts.max_bytes_per_uid.empty()) {
+    options.max_bytes_per_uid = *parse_bytes(texts.max_bytes_per_uid);
+  }
   if (!texts.base.empty()) options.base = *parse_address(texts.base);
   if (options.key_file.empty()) {
     std::cerr << "carveoutd: --key-file is missing: name a file (mode 0640) whose first line is "

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -17,6 +19,10 @@ struct Options {
   std::vector<std::string> sockets{"/run/carveout/carveout.sock"};
   std::string control = "/run/carveoutd/control.sock";
   std::string key_file;
+  std::optional<Bytes> max_bytes_per_uid;
+  std::optional<std::size_t> max_connections_per_uid;
+  std::optional<std::size_t> max_connections;
+  unsigned idle_timeout_s = 30;
   bool check = false;
 };
 

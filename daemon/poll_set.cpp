@@ -1,11 +1,11 @@
 #include "poll_set.hpp"
 
-#include <algorithm>
 #include <cerrno>
 
 namespace carveout::daemon {
 namespace {
 
+constexpr std::uint64_t kGuest = 0;
 constexpr std::uint32_t kHangUp = EPOLLHUP | EPOLLERR;
 
 Result<void> control(int epoll, int operation, std::uint64_t id, int descriptor,
@@ -25,18 +25,28 @@ Result<PollSet> PollSet::create() {
   return PollSet(std::move(epoll));
 }
 
-void PollSet::dispatch() {
+bool PollSet::serve() {
   // Room for all of them: a hang-up that was left out would be served after a request.
-  ready_.resize(std::max<std::size_t>(members_.size(), 1));
-  const int count = ::epoll_wait(epoll_.get(), ready_.data(), static_cast<int>(ready_.size()), 0);
-  if (count <= 0) return;
+  ready_.resize(members_.size() + 1);
+  const int count = ::epoll_wait(epoll_.get(), ready_.data(), static_cast<int>(ready_.size()), -1);
+  if (count <= 0) return false;
   const auto end = ready_.begin() + count;
+  bool guest = false;
   for (auto event = ready_.begin(); event != end; ++event) {
-    if ((event->events & kHangUp) != 0) call(*event);
+    if (event->data.u64 == kGuest) {
+      guest = true;
+    } else if ((event->events & kHangUp) != 0) {
+      call(*event);
+    }
   }
   for (auto event = ready_.begin(); event != end; ++event) {
-    if ((event->events & kHangUp) == 0) call(*event);
+    if ((event->events & kHangUp) == 0 && event->data.u64 != kGuest) call(*event);
   }
+  return guest;
+}
+
+Result<void> PollSet::watch_guest(int descriptor) {
+  return control(epoll_.get(), EPOLL_CTL_ADD, kGuest, descriptor, EPOLLIN);
 }
 
 void PollSet::call(const epoll_event& event) {

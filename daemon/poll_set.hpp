@@ -12,7 +12,7 @@
 
 namespace carveout::daemon {
 
-// The sockets of the daemon in an epoll set of their own, which is one source of the loop. Of what
+// The sockets of the daemon in an epoll set, with the event loop's descriptor as a guest. Of what
 // is ready at once, hang-ups are dispatched before anything else, so that a request sees every
 // release that came before it (docs/decisions/0002-own-poll-set.md).
 class PollSet {
@@ -31,13 +31,16 @@ class PollSet {
 
   static Result<PollSet> create();
 
-  // Readable when a member is ready; the loop then calls dispatch().
-  [[nodiscard]] int descriptor() const { return epoll_.get(); }
-  void dispatch();
+  // Waits until a member or the guest is ready, and calls the members that are. True if the guest
+  // is ready.
+  bool serve();
+
+  // A descriptor that is waited for like the members', but served by the caller.
+  Result<void> watch_guest(int descriptor);
 
   // Watches `descriptor`, level-triggered, for `events` (and for hang-ups, always) until remove(),
-  // or changes the events of one that is watched. `id` names the member and is never used again
-  // for another.
+  // or changes the events of one that is watched. `id` (not 0) names the member and is never used
+  // again for another.
   Result<void> watch(std::uint64_t id, int descriptor, std::uint32_t events, Member& member);
   // Nothing happens if it is not watched.
   void remove(std::uint64_t id, int descriptor);

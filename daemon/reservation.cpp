@@ -7,12 +7,14 @@ namespace carveout::daemon {
 
 Charge::Charge(Charge&& other) noexcept
     : reservation_(std::exchange(other.reservation_, nullptr)),
+      user_(other.user_),
       slices_(std::exchange(other.slices_, Slices())) {}
 
 Charge& Charge::operator=(Charge&& other) noexcept {
   if (this != &other) {
     give_back();
     reservation_ = std::exchange(other.reservation_, nullptr);
+    user_ = other.user_;
     slices_ = std::exchange(other.slices_, Slices());
   }
   return *this;
@@ -26,12 +28,11 @@ void Charge::give_back() {
 
 void Charge::cancel() {
   if (reservation_ == nullptr) return;
-  std::exchange(reservation_, nullptr)->take_back(std::exchange(slices_, Slices()));
+  std::exchange(reservation_, nullptr)->take_back(std::exchange(slices_, Slices()), user_);
 }
 
-Figures Reservation::figures() const {
-  return {
-      .base = base_, .size = size_.bytes(), .free = free_.bytes(), .largest = largest().bytes()};
+Figures Reservation::with(Slices largest) const {
+  return {.base = base_, .size = size_.bytes(), .free = free_.bytes(), .largest = largest.bytes()};
 }
 
 Slices Reservation::largest() const {
@@ -39,14 +40,31 @@ Slices Reservation::largest() const {
   return cap_ ? std::min(free_, *cap_) : free_;
 }
 
-std::optional<Charge> Reservation::charge(Slices ask) {
-  if (ask > largest()) return std::nullopt;
+Slices Reservation::largest_for(UserId user) const {
+  if (!most_per_user_) return largest();
+  const auto held = held_.find(user);
+  const Slices has = held == held_.end() ? Slices(0) : held->second;
+  return has < *most_per_user_ ? std::min(largest(), *most_per_user_ - has) : Slices(0);
+}
+
+std::optional<Charge> Reservation::charge(Slices ask, UserId user) {
+  if (ask > largest_for(user)) return std::nullopt;
   free_ = free_ - ask;
-  return Charge(*this, ask);
+  Slices& held = held_[user];
+  held = held + ask;
+  return Charge(*this, user, ask);
 }
 
 void Reservation::cap_largest(Slices most) {
   cap_ = cap_ ? std::min(*cap_, most) : most;
+}
+
+void Reservation::take_back(Slices slices, UserId user) {
+  free_ = free_ + slices;
+  const auto held = held_.find(user);
+  held->second = held->second - slices;
+  // Users come and go: only those that hold something are kept.
+  if (held->second == Slices(0)) held_.erase(held);
 }
 
 }  // namespace carveout::daemon

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <unordered_map>
 
 #include "base/bytes.hpp"
 
@@ -11,7 +12,9 @@ namespace carveout::daemon {
 
 class Reservation;
 
-// Slices taken out of a reservation: they go back when this is destroyed.
+using UserId = std::uint32_t;  // uid_t, without the system's headers
+
+// Slices taken out of a reservation by a user: they go back when this is destroyed.
 class Charge {
  public:
   Charge() = default;
@@ -29,9 +32,11 @@ class Charge {
 
  private:
   friend class Reservation;
-  Charge(Reservation& reservation, Slices slices) : reservation_(&reservation), slices_(slices) {}
+  Charge(Reservation& reservation, UserId user, Slices slices)
+      : reservation_(&reservation), user_(user), slices_(slices) {}
 
   Reservation* reservation_ = nullptr;
+  UserId user_ = 0;
   Slices slices_;
 };
 
@@ -43,18 +48,22 @@ struct Figures {
 // Outlives every Charge on it. Not thread-safe: the loop's own.
 class Reservation {
  public:
-  Reservation(Bytes base, Slices size) : base_(base), size_(size), free_(size) {}
+  // `most_per_user`: what one user may have at once, over all its connections.
+  Reservation(Bytes base, Slices size, std::optional<Slices> most_per_user = std::nullopt)
+      : base_(base), size_(size), free_(size), most_per_user_(most_per_user) {}
   Reservation(const Reservation&) = delete;
   Reservation& operator=(const Reservation&) = delete;
   Reservation(Reservation&&) = delete;
   Reservation& operator=(Reservation&&) = delete;
   ~Reservation() = default;
 
-  [[nodiscard]] Figures figures() const;
-  [[nodiscard]] Slices largest() const;
+  // Of nobody in particular: without any user's limit.
+  [[nodiscard]] Figures figures() const { return with(largest()); }
+  [[nodiscard]] Figures figures_for(UserId user) const { return with(largest_for(user)); }
+  [[nodiscard]] Slices largest_for(UserId user) const;
 
-  // Empty when `ask` is more than largest().
-  std::optional<Charge> charge(Slices ask);
+  // Empty when `ask` is more than largest_for(user).
+  std::optional<Charge> charge(Slices ask, UserId user);
 
   // While draining nothing is granted; what is lent stays lent.
   void set_draining(bool draining) { draining_ = draining; }
@@ -68,11 +77,15 @@ class Reservation {
 
  private:
   friend class Charge;
-  void take_back(Slices slices) { free_ = free_ + slices; }
+  [[nodiscard]] Slices largest() const;
+  [[nodiscard]] Figures with(Slices largest) const;
+  void take_back(Slices slices, UserId user);
 
   Bytes base_;
   Slices size_;
   Slices free_;
+  std::optional<Slices> most_per_user_;
+  std::unordered_map<UserId, Slices> held_;  // by users that hold any
   std::optional<Slices> cap_;
   bool draining_ = false;
 };

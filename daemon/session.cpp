@@ -46,6 +46,7 @@ std::string_view name_of(wire::Refusal refusal) {
 
 Session::~Session() {
   context_.poll_set.remove(id_, socket_.get());
+  context_.idle.remove(place_);
   if (outgoing_.lease != 0) {
     // Granted, but its reply never left.
     std::erase(leases_, outgoing_.lease);
@@ -87,6 +88,7 @@ void Session::handle(std::string_view datagram) {
   if (!request || !context_.keys.admits(request->key, key_)) {
     return refuse(wire::Refusal::kUnknownKey);
   }
+  context_.idle.touch(place_);
   switch (request->op) {
     case wire::Op::kInfo:
       ++context_.counters.infos;
@@ -106,6 +108,7 @@ void Session::handle_alloc(const wire::Request& request) {
     return refuse(wire::Refusal::kNotEnough);
   }
   state_ = State::kGranting;
+  context_.idle.remove(place_);
   context_.poll_set.remove(id_, socket_.get());
 }
 
@@ -194,7 +197,7 @@ void Session::on_stalled(std::uint64_t ticket) {
 }
 
 wire::Info Session::info() const {
-  const Figures now = context_.lending.figures();
+  const Figures now = context_.lending.figures_for(peer_.uid);
   return {.base = now.base, .size = now.size, .free = now.free, .largest = now.largest};
 }
 

@@ -10,6 +10,7 @@
 #include "base/unique_fd.hpp"
 #include "counters.hpp"
 #include "deadline_queue.hpp"
+#include "idle_order.hpp"
 #include "journal.hpp"
 #include "key_ring.hpp"
 #include "lending.hpp"
@@ -27,6 +28,7 @@ struct SessionContext {
   Journal& journal;
   Counters& counters;
   DeadlineQueue& stalls;
+  IdleOrder& idle;
   std::function<void(std::uint64_t id)> ended;      // destroys the session
   std::array<char, wire::kMaxDatagram> datagram{};  // one request at a time is looked at
 };
@@ -42,12 +44,18 @@ struct SessionContext {
 class Session final : public PollSet::Member, public Lending::Borrower {
  public:
   Session(SessionContext& context, std::uint64_t id, UniqueFd socket, const Peer& peer)
-      : context_(context), id_(id), socket_(std::move(socket)), peer_(peer) {}
+      : context_(context),
+        id_(id),
+        socket_(std::move(socket)),
+        peer_(peer),
+        place_(context.idle.add(id)) {}
   ~Session() override;
 
   // Begins to watch the socket.
   Result<void> start();
 
+  [[nodiscard]] const Peer& peer() const { return peer_; }
+  [[nodiscard]] bool has_key() const { return key_ != nullptr; }
   [[nodiscard]] bool has_lease() const { return !leases_.empty(); }
 
   void on_ready(std::uint32_t events) override;
@@ -85,6 +93,7 @@ class Session final : public PollSet::Member, public Lending::Borrower {
   const Peer peer_;
   State state_ = State::kReading;
   KeyRing::Held key_;
+  IdleOrder::Place place_;
   Outgoing outgoing_;
   std::uint64_t ticket_ = 0;
   std::vector<std::uint64_t> leases_;

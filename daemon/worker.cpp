@@ -33,17 +33,17 @@ void Worker::stop() {
 }
 
 void Worker::submit(std::unique_ptr<Task> task) {
-  push({std::move(task), {}});
+  {
+    const std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  wake_.notify_one();
 }
 
 void Worker::dispose(UniqueFd descriptor) {
-  push({nullptr, std::move(descriptor)});
-}
-
-void Worker::push(Item item) {
   {
     const std::lock_guard lock(mutex_);
-    queue_.push_back(std::move(item));
+    disposals_.push_back(std::move(descriptor));
   }
   wake_.notify_one();
 }
@@ -51,16 +51,22 @@ void Worker::push(Item item) {
 void Worker::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    wake_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+    wake_.wait(lock, [this] { return stopping_ || !tasks_.empty() || !disposals_.empty(); });
     if (stopping_) return;
-    Item item = std::move(queue_.front());
-    queue_.pop_front();
+    if (!disposals_.empty()) {
+      std::vector<UniqueFd> closing;
+      closing.swap(disposals_);
+      lock.unlock();
+      closing.clear();
+      lock.lock();
+      continue;
+    }
+    std::unique_ptr<Task> task = std::move(tasks_.front());
+    tasks_.pop_front();
     lock.unlock();
-    item.descriptor.reset();
-    if (item.task) item.task->work();
+    task->work();
     lock.lock();
-    if (!item.task) continue;
-    done_.push_back(std::move(item.task));
+    done_.push_back(std::move(task));
     const std::uint64_t one = 1;
     // Fails only when the counter is at its maximum, and then the loop is being woken anyway.
     [[maybe_unused]] const auto written = ::write(done_event_.get(), &one, sizeof one);

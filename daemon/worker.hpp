@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/result.hpp"
 #include "base/unique_fd.hpp"
@@ -13,8 +14,8 @@
 namespace carveout::daemon {
 
 // One thread for everything that may take long: finding, zeroing and giving back memory. Tasks are
-// done in the order in which they were submitted, so memory that was handed over for closing is
-// back with the kernel before a later task asks for more.
+// done in the order in which they were submitted, and what was handed over for closing goes before
+// them all: it is memory, or at least a descriptor, that a task may want.
 class Worker {
  public:
   class Task {
@@ -43,7 +44,7 @@ class Worker {
 
   void submit(std::unique_ptr<Task> task);
 
-  // Closes `descriptor` in its turn: the last reference to memory takes long to drop.
+  // Closes `descriptor`: the last reference to memory takes long to drop.
   void dispose(UniqueFd descriptor);
 
   // Readable when tasks are done; the loop then calls run_done().
@@ -51,19 +52,14 @@ class Worker {
   void run_done();
 
  private:
-  struct Item {
-    std::unique_ptr<Task> task;
-    UniqueFd descriptor;
-  };
-
   explicit Worker(UniqueFd done_event) : done_event_(std::move(done_event)) {}
-  void push(Item item);
   void run();
 
   UniqueFd done_event_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<Item> queue_;
+  std::vector<UniqueFd> disposals_;
+  std::deque<std::unique_ptr<Task>> tasks_;
   std::deque<std::unique_ptr<Task>> done_;
   bool stopping_ = false;
   std::thread thread_;

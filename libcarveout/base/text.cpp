@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <cstring>
 
 namespace carveout {
 namespace {
@@ -49,7 +51,15 @@ std::size_t utf8_sequence(std::string_view text) {
 }
 
 bool is_utf8(std::string_view text) {
+  constexpr std::uint64_t kHighBits = 0x8080808080808080U;
   while (!text.empty()) {
+    // Mostly it is ASCII: eight bytes at a time.
+    std::uint64_t word = kHighBits;
+    if (text.size() >= sizeof word) std::memcpy(&word, text.data(), sizeof word);
+    if ((word & kHighBits) == 0) {
+      text.remove_prefix(sizeof word);
+      continue;
+    }
     const std::size_t length = utf8_sequence(text);
     if (length == 0) return false;
     text.remove_prefix(length);

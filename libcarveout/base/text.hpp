@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <charconv>
 #include <concepts>
 #include <cstddef>
 #include <string>
@@ -17,7 +19,9 @@ inline void append(std::string& to, char part) {
 }
 template <std::integral T>
 requires(!std::same_as<T, char> && !std::same_as<T, bool>) void append(std::string& to, T part) {
-  to.append(std::to_string(part));
+  std::array<char, 24> digits;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled below
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), part).ptr;
+  to.append(digits.data(), static_cast<std::size_t>(end - digits.data()));
 }
 }  // namespace detail
 
@@ -25,6 +29,7 @@ requires(!std::same_as<T, char> && !std::same_as<T, bool>) void append(std::stri
 template <typename... Parts>
 [[nodiscard]] std::string cat(const Parts&... parts) {
   std::string text;
+  text.reserve(128);
   (detail::append(text, parts), ...);
   return text;
 }

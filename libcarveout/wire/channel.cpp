@@ -92,24 +92,33 @@ Transfer receive(int socket, std::span<char> buffer, std::size_t& length) {
   return got == 0 ? Transfer::kEnd : Transfer::kDone;
 }
 
-Transfer send(int socket, std::string_view datagram, int descriptor) {
+namespace {
+
+// sendmsg() with the descriptor alongside.
+ssize_t send_with(int socket, std::string_view datagram, int descriptor) {
   iovec part{const_cast<char*>(datagram.data()), datagram.size()};  // NOLINT: sendmsg only reads
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  if (descriptor >= 0) {
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
-  }
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+  return ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+}  // namespace
+
+Transfer send(int socket, std::string_view datagram, int descriptor) {
   ssize_t sent = -1;
   do {
-    sent = ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    sent = descriptor >= 0
+               ? send_with(socket, datagram, descriptor)
+               : ::send(socket, datagram.data(), datagram.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
   if (sent >= 0) return Transfer::kDone;
   if (errno == EAGAIN || errno == EWOULDBLOCK) return Transfer::kLater;

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
+#include <cstring>
 
 #include "base/file.hpp"
 #include "base/text.hpp"
@@ -33,10 +35,16 @@ bool Key::matches(std::string_view candidate) const {
   if (candidate.size() > kMaxLength) return false;
   std::array<char, kMaxLength + 1> padded{};
   std::copy(candidate.begin(), candidate.end(), padded.begin());
-  // The length is in the comparison, so that a key is not equal to itself followed by NULs.
-  volatile std::size_t different = length_ ^ candidate.size();
-  for (std::size_t i = 0; i < padded.size(); ++i) {
-    different = different | static_cast<unsigned char>(text_[i] ^ padded[i]);
+  // The length is in the comparison, so that a key is not equal to itself followed by NULs. Every
+  // word is looked at whatever the ones before it said; volatile keeps the compiler from stopping
+  // early.
+  volatile std::uint64_t different = length_ ^ candidate.size();
+  for (std::size_t i = 0; i < padded.size(); i += sizeof(std::uint64_t)) {
+    std::uint64_t ours = 0;
+    std::uint64_t theirs = 0;
+    std::memcpy(&ours, text_.data() + i, sizeof ours);
+    std::memcpy(&theirs, padded.data() + i, sizeof theirs);
+    different = different | (ours ^ theirs);
   }
   return different == 0;
 }

@@ -34,11 +34,13 @@ std::optional<Request> read_by_tree(std::string_view datagram) {
   const rapidjson::Value* key = nullptr;
   const rapidjson::Value* op = nullptr;
   const rapidjson::Value* size = nullptr;
-  for (const auto& member : document.GetObject()) {
-    const std::string_view name(member.name.GetString(), member.name.GetStringLength());
-    if (name == "key") key = &member.value;
-    if (name == "op") op = &member.value;
-    if (name == "size") size = &member.value;
+  // By count: clang finds the comparison of RapidJSON's iterators ambiguous in C++20.
+  rapidjson::Value::MemberIterator member = document.MemberBegin();
+  for (rapidjson::SizeType i = 0; i < document.MemberCount(); ++i, ++member) {
+    const std::string_view name(member->name.GetString(), member->name.GetStringLength());
+    if (name == "key") key = &member->value;
+    if (name == "op") op = &member->value;
+    if (name == "size") size = &member->value;
   }
   if (key == nullptr || !key->IsString()) return std::nullopt;
   Request request;

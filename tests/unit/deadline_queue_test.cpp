@@ -9,6 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "unit/helpers.hpp"
+#include "unit/run_loop.hpp"
+
 namespace carveout::daemon {
 namespace {
 
@@ -30,7 +33,7 @@ class DeadlineQueueTest : public testing::Test {
   }
   void run_for(milliseconds time) {
     at(time, [this] { loop_->stop(); });
-    ASSERT_TRUE(loop_->run());
+    ASSERT_TRUE(test::run(*loop_));
   }
   [[nodiscard]] std::vector<Pair> pairs() const {
     std::vector<Pair> all;

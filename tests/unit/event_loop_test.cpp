@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "unit/helpers.hpp"
+#include "unit/run_loop.hpp"
 
 namespace carveout::daemon {
 namespace {
@@ -35,7 +36,7 @@ TEST_F(EventLoopTest, RunsTimersInTheOrderOfTheirTimes) {
   const auto soon = loop_->after(milliseconds(20), [&] { order.push_back(1); });
   ASSERT_TRUE(late && soon);
   stop_after(milliseconds(120));
-  const auto took = test::time_of([this] { EXPECT_TRUE(loop_->run()); });
+  const auto took = test::time_of([this] { EXPECT_TRUE(test::run(*loop_)); });
   EXPECT_EQ(order, (std::vector<int>{1, 2}));
   EXPECT_GE(took, milliseconds(119));
 }
@@ -49,7 +50,7 @@ TEST_F(EventLoopTest, RunsATimerOnceAndNotBeforeItsTime) {
     at = std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - begun);
   });
   stop_after(milliseconds(150));
-  EXPECT_TRUE(loop_->run());
+  EXPECT_TRUE(test::run(*loop_));
   EXPECT_EQ(runs, 1);
   EXPECT_GE(at, milliseconds(29));
 }
@@ -64,7 +65,7 @@ TEST_F(EventLoopTest, ForgetsASourceThatIsDestroyed) {
     ASSERT_TRUE(timer && readable);
   }
   stop_after(milliseconds(40));
-  EXPECT_TRUE(loop_->run());
+  EXPECT_TRUE(test::run(*loop_));
   EXPECT_EQ(runs, 0);
 }
 
@@ -76,7 +77,7 @@ TEST_F(EventLoopTest, ATimerMayReplaceItself) {
     timer = *loop_->after(milliseconds(1), again);
   };
   timer = *loop_->after(milliseconds(1), again);
-  EXPECT_TRUE(loop_->run());
+  EXPECT_TRUE(test::run(*loop_));
   EXPECT_EQ(runs, 5);
 }
 
@@ -89,7 +90,7 @@ TEST_F(EventLoopTest, ATimerMayEndItself) {
     seen = *kept;  // what the function holds is still there
     loop_->stop();
   });
-  EXPECT_TRUE(loop_->run());
+  EXPECT_TRUE(test::run(*loop_));
   EXPECT_EQ(seen, 3);
   EXPECT_EQ(kept.use_count(), 1);
 }
@@ -104,7 +105,7 @@ TEST_F(EventLoopTest, SeesWhatIsReadableUntilItIsRead) {
     if (++runs == 3) loop_->stop();
   });
   ASSERT_TRUE(readable);
-  EXPECT_TRUE(loop_->run());
+  EXPECT_TRUE(test::run(*loop_));
   EXPECT_EQ(runs, 3);
   EXPECT_TRUE(test::is_open(pipe.read_end.get()));
 }
@@ -122,7 +123,7 @@ TEST_F(EventLoopTest, SeesSignals) {
     });
     ASSERT_TRUE(source) << source.error().describe();
     ::raise(SIGUSR1);
-    EXPECT_TRUE(loop_->run());
+    EXPECT_TRUE(test::run(*loop_));
   }
   EXPECT_EQ(seen, 2);
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
@@ -147,7 +148,7 @@ TEST(EventLoop, LeavesNoDescriptorBehind) {
     const auto loop = EventLoop::create();
     ASSERT_TRUE(loop);
     const auto timer = (*loop)->after(milliseconds(0), [&] { (*loop)->stop(); });
-    EXPECT_TRUE((*loop)->run());
+    EXPECT_TRUE(test::run(**loop));
   }
   EXPECT_EQ(test::open_descriptors(), before);
 }

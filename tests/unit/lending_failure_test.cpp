@@ -11,6 +11,8 @@
 
 #include "unit/lending_fixture.hpp"
 
+#include "unit/run_loop.hpp"
+
 namespace carveout::daemon {
 namespace {
 
@@ -30,11 +32,11 @@ class LendingFailure : public LendingTest {
   // The grant fails, and by the time that the borrower hears of it nothing is left of it.
   void expect_all_undone(std::uint64_t slices) {
     const std::size_t leases = lending_.leases().size();
-    const Bytes free = lending_.figures().free;
+    const Bytes free = lending_.figures_for(0).free;
     const std::size_t descriptors = test::open_descriptors();
     FakeBorrower borrower;
     borrower.when_failed = [&] {
-      EXPECT_EQ(lending_.figures().free, free);
+      EXPECT_EQ(lending_.figures_for(0).free, free);
       EXPECT_EQ(lending_.leases().size(), leases);
       EXPECT_EQ(test::open_descriptors(), descriptors);
     };
@@ -144,7 +146,7 @@ TEST_F(LendingFailure, IsForgottenAfterASecond) {
     look_again_ = *loop_->after(milliseconds(20), look);
   };
   look_again_ = *loop_->after(milliseconds(20), look);
-  ASSERT_TRUE(loop_->run());
+  ASSERT_TRUE(test::run(*loop_));
   EXPECT_GE(capped_for, milliseconds(900));
   EXPECT_LT(capped_for, milliseconds(3'000));
   expect(kSlices, kSlices);

@@ -10,6 +10,8 @@
 
 #include "base/text.hpp"
 
+#include "unit/run_loop.hpp"
+
 namespace carveout::daemon {
 namespace {
 
@@ -143,11 +145,11 @@ void LendingTest::open_gate() {
 void LendingTest::run_loop(std::chrono::milliseconds time) {
   const auto timer = loop_->after(time, [this] { loop_->stop(); });
   ASSERT_TRUE(timer);
-  ASSERT_TRUE(loop_->run());
+  ASSERT_TRUE(test::run(*loop_));
 }
 
 void LendingTest::expect(std::uint64_t free, std::uint64_t largest) const {
-  const Figures now = lending_.figures();
+  const Figures now = lending_.figures_for(0);
   EXPECT_EQ(now.size, Slices(kSlices).bytes());
   EXPECT_EQ(now.free, Slices(free).bytes());
   EXPECT_EQ(now.largest, Slices(largest).bytes());

@@ -22,10 +22,10 @@ class ReservationOfTen : public testing::Test {
     EXPECT_EQ(now.size, Slices(10).bytes());
     EXPECT_EQ(now.free, Slices(free).bytes());
     EXPECT_EQ(now.largest, Slices(largest).bytes());
-    EXPECT_EQ(reservation_.largest(), Slices(largest));
+    EXPECT_EQ(reservation_.largest_for(0), Slices(largest));
   }
   Charge charge(std::uint64_t slices) {
-    auto charged = reservation_.charge(Slices(slices));
+    auto charged = reservation_.charge(Slices(slices), 0);
     EXPECT_TRUE(charged) << slices;
     return charged ? *std::move(charged) : Charge();
   }
@@ -51,11 +51,11 @@ TEST_F(ReservationOfTen, ChargesAndTakesBack) {
 }
 
 TEST_F(ReservationOfTen, ChargesNoMoreThanThereIs) {
-  EXPECT_FALSE(reservation_.charge(Slices(11)));
-  EXPECT_FALSE(reservation_.charge(Slices(~std::uint64_t{0})));
+  EXPECT_FALSE(reservation_.charge(Slices(11), 0));
+  EXPECT_FALSE(reservation_.charge(Slices(~std::uint64_t{0}), 0));
   expect(10, 10);
   const Charge all = charge(10);
-  EXPECT_FALSE(reservation_.charge(Slices(1)));
+  EXPECT_FALSE(reservation_.charge(Slices(1), 0));
   expect(0, 0);
 }
 
@@ -103,18 +103,18 @@ TEST_F(ReservationOfTen, AChargeSurvivesBeingMovedToItself) {
 TEST_F(ReservationOfTen, ChargesOfTwoReservationsDoNotMix) {
   Reservation other(Bytes(0), Slices(5));
   Charge held = charge(3);
-  held = *other.charge(Slices(2));
+  held = *other.charge(Slices(2), 0);
   expect(10, 10);
-  EXPECT_EQ(other.largest(), Slices(3));
+  EXPECT_EQ(other.largest_for(0), Slices(3));
   held.give_back();
-  EXPECT_EQ(other.largest(), Slices(5));
+  EXPECT_EQ(other.largest_for(0), Slices(5));
 }
 
 TEST_F(ReservationOfTen, CapsWhatItPromises) {
   reservation_.cap_largest(Slices(4));
   EXPECT_TRUE(reservation_.capped());
   expect(10, 4);
-  EXPECT_FALSE(reservation_.charge(Slices(5)));
+  EXPECT_FALSE(reservation_.charge(Slices(5), 0));
   const Charge four = charge(4);
   expect(6, 4);
   const Charge other = charge(4);
@@ -129,7 +129,7 @@ TEST_F(ReservationOfTen, OfSeveralCapsTheLowestHolds) {
   expect(10, 3);
   reservation_.cap_largest(Slices(0));
   expect(10, 0);
-  EXPECT_FALSE(reservation_.charge(Slices(1)));
+  EXPECT_FALSE(reservation_.charge(Slices(1), 0));
 }
 
 TEST_F(ReservationOfTen, LiftsItsCap) {
@@ -156,7 +156,7 @@ TEST_F(ReservationOfTen, WhileDrainingChargesNothing) {
   reservation_.set_draining(true);
   EXPECT_TRUE(reservation_.draining());
   expect(7, 0);
-  EXPECT_FALSE(reservation_.charge(Slices(1)));
+  EXPECT_FALSE(reservation_.charge(Slices(1), 0));
   EXPECT_EQ(three.slices(), Slices(3));
   three.give_back();
   expect(10, 0);
@@ -230,7 +230,7 @@ class RandomWalk {
 
   void charge() {
     const std::uint64_t ask = 1 + below(model_.size / 3 + 1);
-    auto charged = reservation_.charge(Slices(ask));
+    auto charged = reservation_.charge(Slices(ask), 0);
     agreed_ = agreed_ && charged.has_value() == (ask <= model_.largest());
     if (!charged) return;
     model_.out.push_back(ask);
@@ -264,6 +264,52 @@ TEST(Reservation, BehavesAsItsModelInARandomWalk) {
       walk.step();
       ASSERT_TRUE(walk.agrees()) << "seed " << seed << ", step " << i;
     }
+  }
+}
+
+class UserLimit : public testing::Test {
+ protected:
+  Reservation reservation_{Bytes(0), Slices(10), Slices(4)};
+};
+
+TEST_F(UserLimit, IsOneUsersOverAllItsCharges) {
+  const auto one = reservation_.charge(Slices(1), 7);
+  const auto two = reservation_.charge(Slices(2), 7);
+  ASSERT_TRUE(one && two);
+  EXPECT_EQ(reservation_.largest_for(7), Slices(1));
+  EXPECT_FALSE(reservation_.charge(Slices(2), 7));
+  EXPECT_TRUE(reservation_.charge(Slices(1), 7));  // given back at once
+  EXPECT_EQ(reservation_.figures_for(7).free, Slices(7).bytes());
+  EXPECT_EQ(reservation_.figures_for(7).largest, Slices(1).bytes());
+}
+
+TEST_F(UserLimit, LeavesOthersAlone) {
+  const auto mine = reservation_.charge(Slices(4), 7);
+  ASSERT_TRUE(mine);
+  EXPECT_EQ(reservation_.largest_for(7), Slices(0));
+  EXPECT_EQ(reservation_.largest_for(8), Slices(4));
+  EXPECT_EQ(reservation_.figures().largest, Slices(6).bytes()) << "of nobody in particular";
+}
+
+TEST_F(UserLimit, NeverPromisesMoreThanIsFree) {
+  const auto a = reservation_.charge(Slices(4), 1);
+  const auto b = reservation_.charge(Slices(4), 2);
+  ASSERT_TRUE(a && b);
+  EXPECT_EQ(reservation_.largest_for(3), Slices(2));
+  reservation_.cap_largest(Slices(1));
+  EXPECT_EQ(reservation_.largest_for(3), Slices(1));
+  reservation_.set_draining(true);
+  EXPECT_EQ(reservation_.largest_for(3), Slices(0));
+}
+
+TEST_F(UserLimit, ComesBackWithEveryWayOfGivingBack) {
+  for (const bool cancels : {true, false}) {
+    auto charge = reservation_.charge(Slices(4), 7);
+    ASSERT_TRUE(charge);
+    Charge moved = *std::move(charge);
+    EXPECT_EQ(reservation_.largest_for(7), Slices(0));
+    cancels ? moved.cancel() : moved.give_back();
+    EXPECT_EQ(reservation_.largest_for(7), Slices(4));
   }
 }
 

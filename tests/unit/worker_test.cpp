@@ -1,7 +1,9 @@
 #include "worker.hpp"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <pthread.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
@@ -100,21 +102,23 @@ TEST_F(WorkerTest, MayBeGivenMoreWhileTasksAreDone) {
   serve_until([&] { return done == 10; });
 }
 
-TEST_F(WorkerTest, ClosesADescriptorInItsTurn) {
+TEST_F(WorkerTest, ClosesADescriptorBeforeTheNextTask) {
   test::Pipe pipe = test::make_pipe();
   const int number = pipe.write_end.get();
-  std::promise<void> gate;
-  bool open_before = false, open_after = true, done = false;
+  std::promise<void> started, gate;
+  bool open_during = false, open_after = true, done = false;
   submit([&] {
+    started.set_value();
     gate.get_future().wait();
-    open_before = test::is_open(number);
+    open_during = test::is_open(number);
   });
-  worker_->dispose(std::move(pipe.write_end));
+  // This one was there before the descriptor is handed over, and still comes after it.
   submit([&] { open_after = test::is_open(number); }, [&] { done = true; });
-  EXPECT_TRUE(test::is_open(number));
+  started.get_future().wait();
+  worker_->dispose(std::move(pipe.write_end));
   gate.set_value();
   serve_until([&] { return done; });
-  EXPECT_TRUE(open_before);
+  EXPECT_TRUE(open_during);
   EXPECT_FALSE(open_after);
   EXPECT_EQ(test::read_all(pipe.read_end.get()), "");
 }
@@ -124,6 +128,45 @@ TEST_F(WorkerTest, ClosingAloneWakesNobody) {
   worker_->dispose(std::move(pipe.write_end));
   EXPECT_EQ(test::read_all(pipe.read_end.get()), "");  // it is closed by now
   EXPECT_FALSE(test::wait_readable(worker_->done_descriptor(), milliseconds(20)));
+}
+
+// A connection over TCP whose close() waits a second for a peer that does not read. The peer's end
+// is left in `peer`.
+UniqueFd slow_to_close(UniqueFd& peer) {
+  const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  UniqueFd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (::bind(listener.get(), generic, length) != 0 || ::listen(listener.get(), 1) != 0 ||
+      ::getsockname(listener.get(), generic, &length) != 0 ||
+      ::connect(client.get(), generic, length) != 0) {
+    return {};
+  }
+  peer = UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  const std::string much(65536, 'x');
+  while (::send(client.get(), much.data(), much.size(), MSG_DONTWAIT | MSG_NOSIGNAL) > 0) {
+  }
+  const linger second{1, 1};
+  if (::setsockopt(client.get(), SOL_SOCKET, SO_LINGER, &second, sizeof second) != 0) return {};
+  return client;
+}
+
+TEST_F(WorkerTest, TakesMoreWhileSomethingIsSlowToClose) {
+  UniqueFd peer;
+  UniqueFd slow = slow_to_close(peer);
+  if (!slow) GTEST_SKIP() << "no TCP over the loopback interface here";
+  worker_->dispose(std::move(slow));
+  std::this_thread::sleep_for(milliseconds(100));  // by now it is at it
+  bool done = false;
+  const auto took = test::time_of([&] {
+    submit({}, [&done] { done = true; });
+    worker_->run_done();
+  });
+  EXPECT_LT(took, milliseconds(500));
+  serve_until([&done] { return done; });
 }
 
 TEST_F(WorkerTest, StopFinishesTheTaskAtHandAndDropsTheOthers) {

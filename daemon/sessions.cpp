@@ -1,0 +1,91 @@
+#include "sessions.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.hpp"
+
+namespace carveout::daemon {
+namespace {
+
+// A reply that its peer has not read for so long ends the connection.
+constexpr std::chrono::seconds kStallLimit{30};
+
+// Whoever was silent for less is between two requests and keeps its place.
+constexpr std::chrono::seconds kSilent{1};
+
+}  // namespace
+
+Sessions::Sessions(EventLoop& loop, PollSet& poll_set, Lending& lending, const KeyRing& keys,
+                   Journal& journal, Counters& counters, const ConnectionLimits& limits)
+    : journal_(journal),
+      counters_(counters),
+      limits_(limits),
+      stalls_(loop, kStallLimit,
+              [this](std::uint64_t id, std::uint64_t ticket) {
+                const auto session = sessions_.find(id);
+                if (session != sessions_.end()) session->second->on_stalled(ticket);
+              }),
+      introductions_(loop, limits.idle_timeout,
+                     [this](std::uint64_t id, std::uint64_t /*ticket*/) {
+                       const auto session = sessions_.find(id);
+                       if (session == sessions_.end() || session->second->has_key()) return;
+                       ++counters_.timed_out;
+                       end(id);
+                     }),
+      context_{.poll_set = poll_set,
+               .lending = lending,
+               .keys = keys,
+               .journal = journal,
+               .counters = counters,
+               .stalls = stalls_,
+               .idle = idle_,
+               .ended = [this](std::uint64_t id) { end(id); }} {}
+
+void Sessions::accept(std::uint64_t id, UniqueFd socket, const Peer& peer) {
+  ++counters_.accepted;
+  const auto of_user = by_user_.find(peer.uid);
+  const bool too_many_of_user =
+      limits_.per_user && of_user != by_user_.end() && of_user->second >= *limits_.per_user;
+  if (too_many_of_user || (sessions_.size() >= limits_.total && !make_room())) {
+    ++(too_many_of_user ? counters_.over_user_limit : counters_.shed);
+    journal_.log_of_peer(Level::kInfo, Event::kRefused,
+                         cat("closed a new connection of pid ", peer.pid, ", uid ", peer.uid, ": ",
+                             too_many_of_user ? "that user has as many as it may"
+                                              : "there are as many as there may be"),
+                         {.uid = peer.uid, .pid = peer.pid});
+    return;
+  }
+  auto session = std::make_unique<Session>(context_, id, std::move(socket), peer);
+  if (auto started = session->start(); !started) {
+    journal_.log_of_peer(Level::kWarning, Event::kTrouble, started.error().describe(),
+                         {.uid = peer.uid, .pid = peer.pid});
+    return;
+  }
+  ++by_user_[peer.uid];
+  sessions_.emplace(id, std::move(session));
+  if (limits_.idle_timeout.count() > 0) introductions_.set(id, 0);
+}
+
+bool Sessions::make_room() {
+  const auto id = idle_.first_to_go(kSilent);
+  if (!id) return false;
+  ++counters_.idle_closed;
+  end(*id);
+  return true;
+}
+
+void Sessions::end(std::uint64_t id) {
+  const auto node = sessions_.extract(id);
+  if (node.empty()) return;
+  const auto of_user = by_user_.find(node.mapped()->peer().uid);
+  if (of_user != by_user_.end() && --of_user->second == 0) by_user_.erase(of_user);
+}
+
+std::size_t Sessions::borrowers() const {
+  return static_cast<std::size_t>(
+      std::count_if(sessions_.begin(), sessions_.end(),
+                    [](const auto& entry) { return entry.second->has_lease(); }));
+}
+
+}  // namespace carveout::daemon

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+
+#include "deadline_queue.hpp"
+#include "idle_order.hpp"
+#include "session.hpp"
+
+namespace carveout::daemon {
+
+struct ConnectionLimits {
+  std::size_t total;                    // never more, by option or for want of descriptors
+  std::optional<std::size_t> per_user;  // by option
+  std::chrono::seconds idle_timeout;    // for those that never sent a good key; 0: none
+};
+
+// All connections on the lending sockets: who gets in, and who has to go.
+class Sessions {
+ public:
+  // All must outlive this.
+  Sessions(EventLoop& loop, PollSet& poll_set, Lending& lending, const KeyRing& keys,
+           Journal& journal, Counters& counters, const ConnectionLimits& limits);
+  Sessions(const Sessions&) = delete;
+  Sessions& operator=(const Sessions&) = delete;
+  Sessions(Sessions&&) = delete;
+  Sessions& operator=(Sessions&&) = delete;
+  ~Sessions() = default;
+
+  // Takes over a new connection, watched under `id`, or closes it.
+  void accept(std::uint64_t id, UniqueFd socket, const Peer& peer);
+
+  // Closes the connection that has been silent longest, if there is one without a lease that has
+  // been silent for a second at least.
+  bool make_room();
+
+  [[nodiscard]] std::size_t limit() const { return limits_.total; }
+  [[nodiscard]] std::size_t size() const { return sessions_.size(); }
+  // Those that hold a lease.
+  [[nodiscard]] std::size_t borrowers() const;
+
+ private:
+  void end(std::uint64_t id);
+
+  Journal& journal_;
+  Counters& counters_;
+  const ConnectionLimits limits_;
+  IdleOrder idle_;
+  DeadlineQueue stalls_;
+  DeadlineQueue introductions_;
+  SessionContext context_;
+  std::unordered_map<uid_t, std::size_t> by_user_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<Session>> sessions_;
+};
+
+}  // namespace carveout::daemon
