@@ -15,8 +15,10 @@ inline constexpr std::uint64_t kSlice = 2097152;
 // The real carveoutd as a child, in a directory of its own, ready to lend once constructed.
 class DaemonProcess {
  public:
-  // `binary` is carveoutd; `options` come behind the paths and the key.
-  explicit DaemonProcess(std::string binary, std::vector<std::string> options = {});
+  // `binary` is carveoutd; `options` come behind the paths and the key; `launcher` is what executes
+  // it, if anything (prlimit with its options).
+  explicit DaemonProcess(std::string binary, std::vector<std::string> options = {},
+                         std::vector<std::string> launcher = {});
   DaemonProcess(const DaemonProcess&) = delete;
   DaemonProcess& operator=(const DaemonProcess&) = delete;
   DaemonProcess(DaemonProcess&&) = delete;
@@ -29,6 +31,8 @@ class DaemonProcess {
   [[nodiscard]] std::string key_file() const { return directory_.file("key"); }
   [[nodiscard]] const TempDir& directory() const { return directory_; }
   [[nodiscard]] Peer connect() const { return Peer(socket()); }
+  // What carveoutctl's `status` asks, as the daemon answers it.
+  [[nodiscard]] std::string status() const;
   // Its open descriptors while nobody but `only` is connected: asking it for `info` first has the
   // daemon accept it and notice whoever has left.
   [[nodiscard]] std::size_t descriptors_with(const Peer& only) const {
@@ -49,6 +53,7 @@ class DaemonProcess {
  private:
   std::string binary_;
   std::vector<std::string> options_;
+  std::vector<std::string> launcher_;
   TempDir directory_;
   pid_t pid_ = -1;
 };
