@@ -43,7 +43,9 @@ class Control::Connection final : public PollSet::Member {
   bool start() { return control_.poll_set_.watch(id_, socket_.get(), EPOLLIN, *this).has_value(); }
 
   void on_ready(std::uint32_t events) override {
-    const bool goes_on = (events & (EPOLLHUP | EPOLLERR)) == 0 && (answering_ ? write() : read());
+    // A peer that has hung up gets no answer, but what it said before counts.
+    const bool hung_up = (events & (EPOLLHUP | EPOLLERR)) != 0;
+    const bool goes_on = answering_ ? !hung_up && write() : read();
     if (!goes_on) control_.connections_.erase(id_);  // destroys *this
   }
 
@@ -53,8 +55,11 @@ class Control::Connection final : public PollSet::Member {
     std::array<char, kMaxRequest> part{};
     const ssize_t got = ::recv(socket_.get(), part.data(), part.size(), MSG_DONTWAIT);
     if (got < 0) return errno == EAGAIN || errno == EINTR;
-    if (got == 0) return false;
     text_.append(part.data(), static_cast<std::size_t>(got));
+    if (got == 0) {
+      if (text_.empty()) return false;
+      text_ += '\n';  // the end of the stream is the end of the line
+    }
     const std::size_t end = text_.find('\n');
     if (end == std::string::npos && text_.size() <= kMaxRequest) return true;
     text_ = end == std::string::npos ? std::string(kUnreadable)

@@ -49,7 +49,13 @@ Error loop_error(int negative, const char* message) {
 Result<std::unique_ptr<EventLoop>> EventLoop::create() {
   sd_event* event = nullptr;
   if (const int made = sd_event_new(&event); made < 0) return loop_error(made, "cannot be made");
-  return std::unique_ptr<EventLoop>(new EventLoop(event));
+  std::unique_ptr<EventLoop> loop(new EventLoop(event));
+  // sd-event opens its timer with the first timer source: one that never comes due has it open
+  // before descriptors can run out.
+  const int added =
+      sd_event_add_time(event, nullptr, CLOCK_MONOTONIC, UINT64_MAX, 0, nullptr, nullptr);
+  if (added < 0) return loop_error(added, "cannot have a timer");
+  return loop;
 }
 
 EventLoop::~EventLoop() {
@@ -116,6 +122,7 @@ Result<void> EventLoop::run(PollSet& sockets) {
 }
 
 void EventLoop::stop() {
+  changed_ = true;
   sd_event_exit(event_, 0);
 }
 

@@ -21,10 +21,14 @@ void IdleOrder::remove(Place& place) {
 
 std::optional<std::uint64_t> IdleOrder::first_to_go(std::chrono::milliseconds least,
                                                     Clock::time_point now) const {
-  for (const auto* order : {&strangers_, &guests_}) {
-    if (!order->empty() && now - order->front().since >= least) return order->front().id;
-  }
+  if (!strangers_.empty()) return strangers_.front().id;
+  if (!guests_.empty() && now - guests_.front().since >= least) return guests_.front().id;
   return std::nullopt;
+}
+
+std::optional<IdleOrder::Entry> IdleOrder::oldest_stranger() const {
+  if (strangers_.empty()) return std::nullopt;
+  return strangers_.front();
 }
 
 }  // namespace carveout::daemon

@@ -25,9 +25,13 @@ class IdleOrder {
   void touch(Place& place, Clock::time_point now = Clock::now());
   void remove(Place& place);
 
-  // The one to close, among those that have been silent for `least` or longer.
+  // The one to close: the oldest stranger, or else the guest that has been silent longest, if that
+  // is `least` or longer. (A stranger has no such grace: whoever renews his connections would have
+  // it for ever.)
   [[nodiscard]] std::optional<std::uint64_t> first_to_go(
       std::chrono::milliseconds least, Clock::time_point now = Clock::now()) const;
+
+  [[nodiscard]] std::optional<Entry> oldest_stranger() const;
 
  private:
   std::list<Entry> strangers_;

@@ -79,7 +79,8 @@ void Journal::log(Level level, Event event, std::string_view text, const Fields&
 
 void Journal::log_of_peer(Level level, Event event, std::string_view text, const Fields& fields) {
   const auto now = std::chrono::steady_clock::now();
-  Allowance& allowance = allowances_[fields.uid.value_or(0)];
+  auto& allowances = event == Event::kTrouble ? trouble_allowances_ : allowances_;
+  Allowance& allowance = allowances[fields.uid.value_or(0)];
   if (now - allowance.since >= kWindow) {
     allowance.since = now;
     allowance.used = 0;

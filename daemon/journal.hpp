@@ -44,7 +44,8 @@ class Journal {
   void log(Level level, Event event, std::string_view text, const Fields& fields = {});
 
   // For what a peer can bring about as often as it likes: at most kBurst lines a kWindow for each
-  // uid; what was left out is counted in the next line that gets through.
+  // uid, and as many again for trouble, which is not to drown in what a peer does anyway; what was
+  // left out is counted in the next line that gets through.
   void log_of_peer(Level level, Event event, std::string_view text, const Fields& fields);
   static constexpr unsigned kBurst = 20;
   static constexpr std::chrono::seconds kWindow{10};
@@ -69,6 +70,7 @@ class Journal {
   std::uint64_t dropped_ = 0;
   std::uint64_t left_out_ = 0;
   std::unordered_map<uid_t, Allowance> allowances_;
+  std::unordered_map<uid_t, Allowance> trouble_allowances_;
 };
 
 }  // namespace carveout::daemon

@@ -41,7 +41,13 @@ Result<void> check_nobody_listens(const std::string& path) {
     if (!probe) return system_error(errno, context_of(path), "cannot be tried");
     const int answer =
         ::connect(probe.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address);
-    if (answer == 0 || errno == EAGAIN) {
+    const int problem = answer == 0 ? 0 : errno;
+    const bool nobody = problem == ENOENT || problem == ECONNREFUSED || problem == EPROTOTYPE;
+    if (problem != 0 && problem != EAGAIN && !nobody) {
+      return system_error(problem, context_of(path),
+                          "whether somebody listens on it cannot be told");
+    }
+    if (!nobody) {
       return Error{Code::kInvalid, 0, context_of(path),
                    "another process is listening on it: stop that one, or choose another path"};
     }
@@ -70,6 +76,17 @@ Result<void> check_socket_path(const std::string& path) {
                                               : " is not ours to write: choose another path"));
   }
   struct stat status {};
+  if (::stat(directory.c_str(), &status) != 0) {
+    return system_error(errno, context_of(path), "its directory cannot be examined");
+  }
+  // Whoever may replace files there could have our chmod() land on another's. In a directory with
+  // the sticky bit (/tmp) only the owners of the files may.
+  const bool others_write = (status.st_mode & (S_IWGRP | S_IWOTH)) != 0;
+  if (others_write && (status.st_mode & S_ISVTX) == 0) {
+    return Error{Code::kInvalid, 0, context_of(path),
+                 cat("its directory ", directory,
+                     " can be written by others than its owner: chmod 0755 it, or choose another")};
+  }
   if (::lstat(path.c_str(), &status) != 0) {
     if (errno == ENOENT) return {};
     return system_error(errno, context_of(path), "cannot be examined");
@@ -141,6 +158,8 @@ void Listener::on_ready(std::uint32_t /*events*/) {
 
 // False when there is nothing more to accept now.
 bool Listener::accept_one() {
+  // It may have been impossible to open it again after the last time that it was used.
+  if (!context_.reserve) context_.reserve = open_reserve();
   UniqueFd socket(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket) {
     switch (errno) {

@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "base/bytes.hpp"
+#include "base/file.hpp"
 #include "daemon.hpp"
 #include "options.hpp"
 
@@ -20,8 +21,8 @@ void set_up_signals() {
     sigaddset(&waited_for, signal);
   sigprocmask(SIG_BLOCK, &waited_for, nullptr);
   // A reader of standard error that went away, and leases on files, are no reason to die,
-  // nor are signals that mean nothing to us.
-  for (const int signal : {SIGPIPE, SIGIO, SIGUSR1, SIGUSR2})
+  // nor is a file that is too large (the answer says so), nor signals that mean nothing to us.
+  for (const int signal : {SIGPIPE, SIGIO, SIGXFSZ, SIGUSR1, SIGUSR2})
     std::signal(signal, SIG_IGN);
 }
 
@@ -51,6 +52,7 @@ int run(const Options& options) {
 }  // namespace carveout::daemon
 
 int main(int argc, char** argv) {
+  if (!carveout::fill_standard_descriptors()) return carveout::daemon::kFailed;
   try {
     const auto options = carveout::daemon::parse_options(argc, argv);
     if (const int* code = std::get_if<int>(&options)) return *code;

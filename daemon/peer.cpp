@@ -53,6 +53,8 @@ Identity identify(int socket, pid_t pid) {
   Identity identity;
   if (pid <= 0) return identity;
   const UniqueFd pidfd = pidfd_of(socket);
+  // Only a kernel that has no such thing is asked without: otherwise the peer has ended already.
+  if (!pidfd && errno != ENOPROTOOPT) return identity;
   if (auto command = read_text(cat("/proc/", pid, "/comm"), 64)) {
     identity.command = command->substr(0, command->find('\n'));
   }

@@ -1,6 +1,7 @@
 #include "session.hpp"
 
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <utility>
@@ -53,7 +54,11 @@ Session::~Session() {
     context_.lending.undo(outgoing_.lease, std::move(outgoing_.memory));
   }
   socket_.reset();
-  for (const std::uint64_t lease : leases_)
+  release_leases();
+}
+
+void Session::release_leases() {
+  for (const std::uint64_t lease : std::exchange(leases_, {}))
     context_.lending.release(lease);
 }
 
@@ -62,7 +67,10 @@ Result<void> Session::start() {
 }
 
 void Session::on_ready(std::uint32_t events) {
-  if ((events & (EPOLLHUP | EPOLLERR)) != 0) return end();
+  if ((events & (EPOLLHUP | EPOLLERR)) != 0) {
+    // With a grant on its way this must live on until that has come; what was lent is free now.
+    return state_ == State::kGranting ? release_leases() : end();
+  }
   if (state_ == State::kReading) return read_request();
   if (state_ == State::kSending && (events & EPOLLOUT) != 0) {
     send(std::exchange(outgoing_, Outgoing{}));
@@ -78,6 +86,8 @@ void Session::read_request() {
       return refuse(wire::Refusal::kUnknownKey);
     case wire::Transfer::kLater:
       return;
+    case wire::Transfer::kEnd:
+      return finish();
     default:
       return end();
   }
@@ -109,7 +119,10 @@ void Session::handle_alloc(const wire::Request& request) {
   }
   state_ = State::kGranting;
   context_.idle.remove(place_);
-  context_.poll_set.remove(id_, socket_.get());
+  // Not for requests; and of a hang-up only to be told once.
+  if (!context_.poll_set.watch(id_, socket_.get(), EPOLLONESHOT, *this)) {
+    context_.poll_set.remove(id_, socket_.get());
+  }
 }
 
 void Session::on_granted(const Lease& lease, UniqueFd memory) {
@@ -181,7 +194,13 @@ void Session::finish() {
   std::size_t length = 0;
   for (;;) {
     const auto left = wire::receive(socket_.get(), context_.datagram, length);
-    if (left != wire::Transfer::kDone && left != wire::Transfer::kMalformed) break;
+    if (left == wire::Transfer::kDone || left == wire::Transfer::kMalformed) continue;
+    // An empty datagram looks like the end; behind one there may be more.
+    int waiting = 0;
+    if (left != wire::Transfer::kEnd || ::ioctl(socket_.get(), FIONREAD, &waiting) != 0 ||
+        waiting == 0) {
+      break;
+    }
   }
   end();
 }

@@ -39,8 +39,8 @@ struct SessionContext {
 //   reading --reply not taken at once--> sending --taken--> reading
 //   any --refusal sent, peer gone--> ended
 //
-// While granting, the socket is not watched: a level-triggered hang-up would spin. A peer that is
-// gone by then shows when the reply cannot be sent.
+// While granting, the socket is watched for a hang-up only, and once: a level-triggered one would
+// spin. It gives back what the peer already had; the grant under way ends when it cannot be sent.
 class Session final : public PollSet::Member, public Lending::Borrower {
  public:
   Session(SessionContext& context, std::uint64_t id, UniqueFd socket, const Peer& peer)
@@ -55,7 +55,6 @@ class Session final : public PollSet::Member, public Lending::Borrower {
   Result<void> start();
 
   [[nodiscard]] const Peer& peer() const { return peer_; }
-  [[nodiscard]] bool has_key() const { return key_ != nullptr; }
   [[nodiscard]] bool has_lease() const { return !leases_.empty(); }
 
   void on_ready(std::uint32_t events) override;
@@ -83,6 +82,7 @@ class Session final : public PollSet::Member, public Lending::Borrower {
   void sent(Outgoing& reply);
   void cannot_send(Outgoing& reply);
   void resume_reading();
+  void release_leases();
   void finish();
   void end() { context_.ended(id_); }  // destroys *this
   [[nodiscard]] wire::Info info() const;

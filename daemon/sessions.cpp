@@ -11,14 +11,15 @@ namespace {
 // A reply that its peer has not read for so long ends the connection.
 constexpr std::chrono::seconds kStallLimit{30};
 
-// Whoever was silent for less is between two requests and keeps its place.
+// A guest that was silent for less is between two requests and keeps its place.
 constexpr std::chrono::seconds kSilent{1};
 
 }  // namespace
 
 Sessions::Sessions(EventLoop& loop, PollSet& poll_set, Lending& lending, const KeyRing& keys,
                    Journal& journal, Counters& counters, const ConnectionLimits& limits)
-    : journal_(journal),
+    : loop_(loop),
+      journal_(journal),
       counters_(counters),
       limits_(limits),
       stalls_(loop, kStallLimit,
@@ -26,13 +27,6 @@ Sessions::Sessions(EventLoop& loop, PollSet& poll_set, Lending& lending, const K
                 const auto session = sessions_.find(id);
                 if (session != sessions_.end()) session->second->on_stalled(ticket);
               }),
-      introductions_(loop, limits.idle_timeout,
-                     [this](std::uint64_t id, std::uint64_t /*ticket*/) {
-                       const auto session = sessions_.find(id);
-                       if (session == sessions_.end() || session->second->has_key()) return;
-                       ++counters_.timed_out;
-                       end(id);
-                     }),
       context_{.poll_set = poll_set,
                .lending = lending,
                .keys = keys,
@@ -64,7 +58,7 @@ void Sessions::accept(std::uint64_t id, UniqueFd socket, const Peer& peer) {
   }
   ++by_user_[peer.uid];
   sessions_.emplace(id, std::move(session));
-  if (limits_.idle_timeout.count() > 0) introductions_.set(id, 0);
+  if (!stranger_timer_) wait_for_strangers();
 }
 
 bool Sessions::make_room() {
@@ -73,6 +67,29 @@ bool Sessions::make_room() {
   ++counters_.idle_closed;
   end(*id);
   return true;
+}
+
+// Strangers are ordered by age, so that the oldest one's deadline is the next.
+void Sessions::wait_for_strangers() {
+  stranger_timer_.reset();
+  const auto oldest = idle_.oldest_stranger();
+  if (!oldest || limits_.idle_timeout.count() == 0) return;
+  const auto left = oldest->since + limits_.idle_timeout - IdleOrder::Clock::now();
+  // Without a timer (no memory for one) the next newcomer tries again.
+  auto timer = loop_.after(
+      std::chrono::ceil<std::chrono::microseconds>(std::max(left, decltype(left)::zero())),
+      [this] { close_strangers(); });
+  if (timer) stranger_timer_ = *std::move(timer);
+}
+
+void Sessions::close_strangers() {
+  const auto now = IdleOrder::Clock::now();
+  for (auto oldest = idle_.oldest_stranger(); oldest && now - oldest->since >= limits_.idle_timeout;
+       oldest = idle_.oldest_stranger()) {
+    ++counters_.timed_out;
+    end(oldest->id);
+  }
+  wait_for_strangers();
 }
 
 void Sessions::end(std::uint64_t id) {

@@ -34,8 +34,8 @@ class Sessions {
   // Takes over a new connection, watched under `id`, or closes it.
   void accept(std::uint64_t id, UniqueFd socket, const Peer& peer);
 
-  // Closes the connection that has been silent longest, if there is one without a lease that has
-  // been silent for a second at least.
+  // Closes the oldest connection that never sent a good key, or else the one that has been silent
+  // longest of those without a lease, if that is a second at least.
   bool make_room();
 
   [[nodiscard]] std::size_t limit() const { return limits_.total; }
@@ -45,13 +45,16 @@ class Sessions {
 
  private:
   void end(std::uint64_t id);
+  void wait_for_strangers();
+  void close_strangers();
 
+  EventLoop& loop_;
   Journal& journal_;
   Counters& counters_;
   const ConnectionLimits limits_;
   IdleOrder idle_;
   DeadlineQueue stalls_;
-  DeadlineQueue introductions_;
+  std::optional<EventLoop::Source> stranger_timer_;  // for the oldest one's deadline
   SessionContext context_;
   std::unordered_map<uid_t, std::size_t> by_user_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Session>> sessions_;

@@ -6,6 +6,16 @@
 
 namespace carveout {
 
+bool fill_standard_descriptors() {
+  for (;;) {
+    UniqueFd opened(
+        ::open("/dev/null", O_RDWR));  // NOLINT(android-cloexec-open): inherited, as 0 to 2 are
+    if (!opened) return false;
+    if (opened.get() > STDERR_FILENO) return true;
+    (void)opened.release();  // stays open as what it replaces
+  }
+}
+
 Result<std::string> read_up_to(int fd, std::size_t limit, const std::string& context) {
   std::string text(limit, '\0');
   std::size_t have = 0;

@@ -8,6 +8,11 @@
 
 namespace carveout {
 
+// Opens /dev/null for each of the descriptors 0 to 2 that the process was started without, so that
+// nothing that is opened later (a connection, lent memory) is taken for standard input, output or
+// error. The first thing in main(). False if that failed.
+[[nodiscard]] bool fill_standard_descriptors();
+
 // Reads at most `limit` bytes of an open file from where it stands. Blocks as the file does.
 Result<std::string> read_up_to(int fd, std::size_t limit, const std::string& context);
 

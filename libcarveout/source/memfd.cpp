@@ -114,7 +114,11 @@ class MemfdSource final : public Source {
     auto file = create(extra_flags);
     if (!file) return std::move(file).error();
     if (::ftruncate(file->get(), static_cast<off_t>(size.count())) != 0) {
-      return system_error(errno, cat("allocating ", format_bytes(size)), "ftruncate failed");
+      const int problem = errno;
+      const std::string context = cat("allocating ", format_bytes(size));
+      if (problem != EFBIG) return system_error(problem, context, "ftruncate failed");
+      return Error{Code::kExhausted, problem, context,
+                   "more than the limit of file sizes allows (ulimit -f, LimitFSIZE=)"};
     }
     if (auto committed = commit(file->get(), size); !committed) return committed.error();
     if (::fcntl(file->get(), F_ADD_SEALS, kSeals) != 0) {

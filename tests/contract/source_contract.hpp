@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <variant>
 
@@ -38,6 +39,9 @@ struct SourceCase {
 
 inline constexpr Bytes kPoorSize = mib(16);
 inline constexpr Bytes kBeyondPoor = mib(128);
+
+// For ctest's lists.
+inline void PrintTo(const SourceCase& which, std::ostream* out) { *out << which.name; }
 
 std::string source_case_name(const testing::TestParamInfo<SourceCase>& info);
 

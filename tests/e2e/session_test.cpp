@@ -81,6 +81,19 @@ TEST_F(Session, AnEmptyDatagramIsAClose) {
   EXPECT_EQ(daemon_.connect().info().free, 64 * kSlice);
 }
 
+TEST_F(Session, WhatStandsBehindAnEmptyDatagramIsNoReasonToLoseTheReplyBefore) {
+  for (const std::string& first : {std::string("junk"), daemon_.connect().info_request()}) {
+    const Peer peer = daemon_.connect();
+    peer.send(first);
+    peer.send("");
+    peer.send(peer.info_request());
+    EXPECT_FALSE(peer.receive().ended()) << first;
+    const Reply end = peer.receive();
+    EXPECT_TRUE(end.ended());
+    EXPECT_EQ(end.error, 0);
+  }
+}
+
 TEST_F(Session, DescriptorsFromAPeerNeverEnterTheDaemon) {
   const Peer bystander = daemon_.connect();
   const std::size_t before = daemon_.descriptors_with(bystander);

@@ -1,12 +1,16 @@
 #include "event_loop.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -140,6 +144,62 @@ TEST_F(EventLoopTest, SaysWhatItCannotWatch) {
 
 TEST_F(EventLoopTest, ServesNoWatchdogWhereNoneIsAskedFor) {
   EXPECT_TRUE(loop_->feed_watchdog());
+}
+
+// A socket of the poll set whose peer has something to say.
+class Talkative final : public PollSet::Member {
+ public:
+  explicit Talkative(std::function<void()> call) : call_(std::move(call)) {
+    std::tie(ours, theirs) = test::socket_pair();
+    EXPECT_EQ(::write(theirs.get(), "x", 1), 1);
+  }
+  void on_ready(std::uint32_t /*events*/) override { call_(); }
+  UniqueFd ours, theirs;
+
+ private:
+  std::function<void()> call_;
+};
+
+TEST_F(EventLoopTest, ServesSocketsBetweenItsOwnSources) {
+  PollSet sockets = *PollSet::create();
+  int served = 0;
+  bool timed = false;
+  Talkative talker([&] { ++served; });
+  ASSERT_TRUE(sockets.watch(1, talker.ours.get(), EPOLLIN, talker));
+  const auto timer = loop_->after(milliseconds(20), [&] { timed = true; });
+  stop_after(milliseconds(40));
+  EXPECT_TRUE(loop_->run(sockets));
+  EXPECT_GT(served, 10);
+  EXPECT_TRUE(timed);
+}
+
+TEST_F(EventLoopTest, ATimerThatASocketSetsIsInTime) {
+  PollSet sockets = *PollSet::create();
+  Talkative talker([&] {
+    sockets.remove(1, talker.ours.get());  // nothing more is ready: only the timer can wake it
+    stop_after(milliseconds(30));
+  });
+  ASSERT_TRUE(sockets.watch(1, talker.ours.get(), EPOLLIN, talker));
+  const auto late = loop_->after(std::chrono::seconds(20), [this] { loop_->stop(); });
+  const auto took = test::time_of([&] { EXPECT_TRUE(loop_->run(sockets)); });
+  EXPECT_GE(took, milliseconds(29));
+  EXPECT_LT(took, std::chrono::seconds(10));
+}
+
+TEST_F(EventLoopTest, ASocketMayStopIt) {
+  // In a child, so that a loop that goes on waiting is ended by a signal.
+  const int code = test::run_in_child([] {
+    ::alarm(5);
+    const auto loop = *EventLoop::create();  // one of its own: sd-event knows the process it is of
+    PollSet sockets = *PollSet::create();
+    Talkative talker([&] {
+      sockets.remove(1, talker.ours.get());
+      loop->stop();
+    });
+    if (!sockets.watch(1, talker.ours.get(), EPOLLIN, talker)) return 1;
+    return loop->run(sockets) ? 0 : 2;
+  });
+  EXPECT_EQ(code, 0) << "128 + SIGALRM: it waited on";
 }
 
 TEST(EventLoop, LeavesNoDescriptorBehind) {

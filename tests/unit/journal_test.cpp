@@ -214,7 +214,8 @@ TEST(Journal, LimitsWhatAPeerCanHaveWritten) {
       journal.log_of_peer(Level::kInfo, Event::kRefused, cat("of six ", i), {.uid = 6});
     }
     journal.log(Level::kNotice, Event::kStopped, "ours");
-    return static_cast<int>(journal.dropped());
+    const bool counted = journal.left_out() == 50 - Journal::kBurst;
+    return counted ? static_cast<int>(journal.dropped()) : 100;
   });
   std::vector<std::string> expected;
   for (unsigned i = 0; i < Journal::kBurst; ++i)

@@ -86,6 +86,10 @@ TEST_F(OptionsTest, HaveTheDocumentedDefaults) {
   EXPECT_THAT(options.sockets, ElementsAre("/run/carveout/carveout.sock"));
   EXPECT_EQ(options.control, "/run/carveoutd/control.sock");
   EXPECT_EQ(options.key_file, "/key");
+  EXPECT_EQ(options.max_bytes_per_uid, std::nullopt);
+  EXPECT_EQ(options.max_connections_per_uid, std::nullopt);
+  EXPECT_EQ(options.max_connections, std::nullopt);
+  EXPECT_EQ(options.idle_timeout_s, 30U);
   EXPECT_FALSE(options.check);
 }
 
@@ -180,6 +184,38 @@ TEST_F(OptionsTest, BaseIsAnAddress) {
                            "18446744073709551616", "0x 1", "2MiB", "28020000h"}) {
     expect_usage({"--base", base}, "--base");
   }
+}
+
+TEST_F(OptionsTest, LimitsAreNumbers) {
+  const Options line = good({"--max-bytes-per-uid", "5MiB", "--max-connections-per-uid", "7",
+                             "--max-connections", "9", "--idle-timeout", "0"});
+  EXPECT_EQ(line.max_bytes_per_uid, mib(5));
+  EXPECT_EQ(line.max_connections_per_uid, 7U);
+  EXPECT_EQ(line.max_connections, 9U);
+  EXPECT_EQ(line.idle_timeout_s, 0U);
+  const Options file = good({},
+                            "max-bytes-per-uid=\"1 GiB\"\nmax-connections-per-uid=1\n"
+                            "max-connections=2\nidle-timeout=86400\n");
+  EXPECT_EQ(file.max_bytes_per_uid, gib(1));
+  EXPECT_EQ(file.max_connections_per_uid, 1U);
+  EXPECT_EQ(file.max_connections, 2U);
+  EXPECT_EQ(file.idle_timeout_s, 86'400U);
+  for (const char* option : {"--max-connections-per-uid", "--max-connections", "--idle-timeout"}) {
+    for (const char* value : {"", "-1", "1.5", "1e3", "lots", "1 2"}) {
+      expect_usage({option, value}, option);
+    }
+  }
+  expect_usage({"--max-connections", "0"}, "--max-connections");
+  expect_usage({"--max-connections-per-uid", "0"}, "--max-connections-per-uid");
+  expect_usage({"--idle-timeout", "86401"}, "--idle-timeout");
+  for (const char* value : {"", "-1", "1.5MiB", "lots"}) {
+    expect_usage({"--max-bytes-per-uid", value}, "--max-bytes-per-uid");
+  }
+}
+
+TEST_F(OptionsTest, OfOneValueAreGivenOnce) {
+  expect_usage({}, "--size", "size=64MiB\nbase=0\nsize=32MiB\n");
+  expect_usage({}, "--control", "control=/a\ncontrol=/b\n");
 }
 
 TEST_F(OptionsTest, BackendIsOneThatThereIs) {

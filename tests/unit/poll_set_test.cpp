@@ -9,6 +9,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -112,6 +113,33 @@ TEST_F(PollSetTest, DispatchesHangUpsFirst) {
   }
 }
 
+TEST_F(PollSetTest, SaysWhetherTheGuestIsReady) {
+  add(1).say_something();
+  EXPECT_TRUE(set_.serve()) << "both";
+  EXPECT_EQ(calls_.size(), 1U) << "the members are served all the same";
+  std::uint64_t count = 0;
+  ASSERT_EQ(::read(guest_.get(), &count, sizeof count), static_cast<ssize_t>(sizeof count));
+  EXPECT_FALSE(set_.serve()) << "a member only";
+  EXPECT_EQ(calls_.size(), 2U);
+  end(1);
+  ASSERT_EQ(::write(guest_.get(), &count, sizeof count), static_cast<ssize_t>(sizeof count));
+  EXPECT_TRUE(set_.serve()) << "the guest only";
+  EXPECT_EQ(calls_.size(), 2U);
+}
+
+TEST_F(PollSetTest, WaitsUntilSomethingIsReady) {
+  std::uint64_t count = 0;
+  ASSERT_EQ(::read(guest_.get(), &count, sizeof count), static_cast<ssize_t>(sizeof count));
+  const Peer& peer = add(1);
+  std::thread talker([&peer] {
+    std::this_thread::sleep_for(milliseconds(30));
+    peer.say_something();
+  });
+  EXPECT_GE(test::time_of([this] { EXPECT_FALSE(set_.serve()); }), milliseconds(25));
+  talker.join();
+  EXPECT_EQ(calls_.size(), 1U);
+}
+
 TEST_F(PollSetTest, AMemberMayEndItself) {
   add(1, [this](std::uint32_t) {
     calls_.emplace_back(1, 0);
@@ -126,15 +154,15 @@ TEST_F(PollSetTest, AMemberMayEndItself) {
 }
 
 TEST_F(PollSetTest, AMemberMayEndOthersThatAreReadyToo) {
-  for (std::uint64_t id = 0; id < 10; ++id) {
+  for (std::uint64_t id = 1; id <= 10; ++id) {  // 0 is the guest's
     add(id, [this, id](std::uint32_t) {
       calls_.emplace_back(id, 0);
-      for (std::uint64_t other = 0; other < 10; ++other) {
+      for (std::uint64_t other = 1; other <= 10; ++other) {
         if (other != id) end(other);
       }
     });
   }
-  for (std::uint64_t id = 0; id < 10; ++id)
+  for (std::uint64_t id = 1; id <= 10; ++id)
     peers_[id].say_something();
   dispatch();
   EXPECT_EQ(calls_.size(), 1U);

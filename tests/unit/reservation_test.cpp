@@ -176,27 +176,41 @@ TEST_F(ReservationOfTen, DrainingAndCapsDoNotTouchEachOther) {
 
 // The same rules as a list of what is out: nothing is kept that could be computed.
 struct Model {
-  std::vector<std::uint64_t> out;
+  struct Out {
+    UserId user;
+    std::uint64_t slices;
+  };
+
+  [[nodiscard]] std::uint64_t of(UserId user) const {
+    std::uint64_t sum = 0;
+    for (const Out& one : out)
+      sum += one.user == user ? one.slices : 0;
+    return sum;
+  }
+  [[nodiscard]] std::uint64_t free() const {
+    std::uint64_t left = size;
+    for (const Out& one : out)
+      left -= one.slices;
+    return left;
+  }
+  [[nodiscard]] std::uint64_t largest(UserId user) const {
+    const std::uint64_t share = std::max(most_per_user, of(user)) - of(user);
+    return draining ? 0 : std::min({free(), cap.value_or(size), share});
+  }
+
+  std::vector<Out> out;
   std::optional<std::uint64_t> cap;
   bool draining = false;
   std::uint64_t size = 0;
-
-  [[nodiscard]] std::uint64_t free() const {
-    std::uint64_t left = size;
-    for (const std::uint64_t slices : out)
-      left -= slices;
-    return left;
-  }
-  [[nodiscard]] std::uint64_t largest() const {
-    return draining ? 0 : std::min(free(), cap.value_or(size));
-  }
+  std::uint64_t most_per_user = 0;
 };
 
 class RandomWalk {
  public:
-  RandomWalk(std::uint64_t seed, std::uint64_t size)
-      : random_(seed), reservation_(kBase, Slices(size)) {
+  RandomWalk(std::uint64_t seed, std::uint64_t size, const std::optional<Slices>& most_per_user)
+      : random_(seed), reservation_(kBase, Slices(size), most_per_user) {
     model_.size = size;
+    model_.most_per_user = most_per_user.value_or(Slices(size)).count();
   }
 
   void step() {
@@ -219,30 +233,40 @@ class RandomWalk {
     }
   }
   [[nodiscard]] bool agrees() const {
-    const Figures now = reservation_.figures();
-    return now.size == Slices(model_.size).bytes() && now.free == Slices(model_.free()).bytes() &&
-           now.largest == Slices(model_.largest()).bytes() &&
-           reservation_.capped() == model_.cap.has_value() && agreed_;
+    for (UserId user = 0; user < kUsers; ++user) {
+      const Figures now = reservation_.figures_for(user);
+      const Bytes largest = Slices(model_.largest(user)).bytes();
+      if (now.size != Slices(model_.size).bytes() || now.free != Slices(model_.free()).bytes() ||
+          now.largest != largest || reservation_.largest_for(user).bytes() != largest) {
+        return false;
+      }
+    }
+    return reservation_.capped() == model_.cap.has_value() && agreed_;
   }
 
  private:
+  static constexpr UserId kUsers = 4;
+
   std::uint64_t below(std::uint64_t count) { return random_() % count; }
 
   void charge() {
+    const auto user = static_cast<UserId>(below(kUsers));
     const std::uint64_t ask = 1 + below(model_.size / 3 + 1);
-    auto charged = reservation_.charge(Slices(ask), 0);
-    agreed_ = agreed_ && charged.has_value() == (ask <= model_.largest());
+    auto charged = reservation_.charge(Slices(ask), user);
+    agreed_ = agreed_ && charged.has_value() == (ask <= model_.largest(user));
     if (!charged) return;
-    model_.out.push_back(ask);
+    model_.out.push_back({user, ask});
     charges_.push_back(*std::move(charged));
   }
   void give_back() {
     if (charges_.empty()) return;
     const auto at = static_cast<std::ptrdiff_t>(below(charges_.size()));
+    const bool cancels = below(3) == 0;
+    if (cancels) charges_[static_cast<std::size_t>(at)].cancel();
     // Erasing moves the ones behind it forward.
     charges_.erase(charges_.begin() + at);
     model_.out.erase(model_.out.begin() + at);
-    model_.cap.reset();
+    if (!cancels) model_.cap.reset();
   }
   void cap() {
     const std::uint64_t most = below(model_.size);
@@ -259,7 +283,10 @@ class RandomWalk {
 
 TEST(Reservation, BehavesAsItsModelInARandomWalk) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-    RandomWalk walk(seed, 1 + seed * 7);
+    const std::uint64_t size = 1 + seed * 7;
+    std::optional<Slices> most_per_user;
+    if (seed % 2 == 0) most_per_user = Slices(size / 3);
+    RandomWalk walk(seed, size, most_per_user);
     for (int i = 0; i < 5'000; ++i) {
       walk.step();
       ASSERT_TRUE(walk.agrees()) << "seed " << seed << ", step " << i;

@@ -97,6 +97,22 @@ TEST(Utf8Sequence, LooksOnlyAtTheFirstOne) {
   EXPECT_EQ(utf8_sequence(std::string_view("\0", 1)), 1U);
 }
 
+TEST(IsUtf8, FindsWhatIsBadWhereverItStands) {
+  // Long enough for a check of several bytes at a time, at every distance from its borders.
+  for (std::size_t before = 0; before < 40; ++before) {
+    for (std::size_t behind = 0; behind < 20; ++behind) {
+      const std::string head(before, 'x');
+      const std::string tail(behind, 'y');
+      for (const std::string_view good : {"\xc3\xbc", "\xe2\x82\xac", "\xf0\x9f\x98\x80"}) {
+        EXPECT_TRUE(is_utf8(cat(head, good, tail))) << before << ' ' << behind;
+      }
+      for (const std::string_view bad : {"\x80", "\xff", "\xc3", "\xe2\x82", "\xed\xa0\x80"}) {
+        EXPECT_FALSE(is_utf8(cat(head, bad, tail))) << before << ' ' << behind;
+      }
+    }
+  }
+}
+
 TEST(IsUtf8, NeedsEverySequenceToBeGood) {
   EXPECT_TRUE(is_utf8(""));
   EXPECT_TRUE(is_utf8("plain"));

@@ -119,7 +119,7 @@ Error become(const Claim& held, const std::vector<std::string>& command) {
   return system_error(errno, command.front(), "cannot be run");
 }
 
-Result<void> hold(const Claim& held) {
+Result<void> hold(const Claim& held, const std::function<void()>& announce) {
   sigset_t ends;
   sigemptyset(&ends);
   sigaddset(&ends, SIGINT);
@@ -127,6 +127,7 @@ Result<void> hold(const Claim& held) {
   sigprocmask(SIG_BLOCK, &ends, nullptr);
   const UniqueFd signals(::signalfd(-1, &ends, SFD_CLOEXEC));
   if (!signals) return system_error(errno, "signalfd", "cannot be made");
+  announce();
   for (;;) {
     pollfd items[] = {{signals.get(), POLLIN, 0}, {held.connection.get(), POLLIN, 0}};
     if (::poll(items, 2, -1) < 0) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -32,7 +33,8 @@ Result<Claim> claim(const ClaimSettings& settings, const std::string& name);
 // descriptor from it have ended. Returns only if that fails.
 Error become(const Claim& held, const std::vector<std::string>& command);
 
-// Holds until SIGINT or SIGTERM. The error is that the lender went away first.
-Result<void> hold(const Claim& held);
+// Calls `announce` and holds until SIGINT or SIGTERM, which from the announcement on end nothing
+// else. The error is that the lender went away first.
+Result<void> hold(const Claim& held, const std::function<void()>& announce);
 
 }  // namespace carveout::ctl

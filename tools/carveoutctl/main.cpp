@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "base/file.hpp"
 #include "base/text.hpp"
 #include "claim.hpp"
 #include "control_client.hpp"
@@ -67,12 +68,13 @@ int run_claim(const Settings& settings) {
     complain(problem);
     return problem.number == ENOENT ? kNoSuchCommand : kCannotRun;
   }
-  if (settings.json) {
-    std::cout << "{\"bytes\": " << held->size.count() << "}" << std::endl;
-  } else {
-    std::cout << "holding " << format_bytes(held->size) << " until interrupted" << std::endl;
-  }
-  const auto ended = hold(*held);
+  const auto ended = hold(*held, [&] {
+    if (settings.json) {
+      std::cout << "{\"bytes\": " << held->size.count() << "}" << std::endl;
+    } else {
+      std::cout << "holding " << format_bytes(held->size) << " until interrupted" << std::endl;
+    }
+  });
   return ended ? kDone : complain(ended.error());
 }
 
@@ -170,6 +172,7 @@ int run(int argc, char** argv) {
 }  // namespace carveout::ctl
 
 int main(int argc, char** argv) {
+  if (!carveout::fill_standard_descriptors()) return carveout::ctl::kFailed;
   try {
     return carveout::ctl::run(argc, argv);
   } catch (const std::exception& problem) {
