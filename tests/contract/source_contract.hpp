@@ -41,7 +41,9 @@ inline constexpr Bytes kPoorSize = mib(16);
 inline constexpr Bytes kBeyondPoor = mib(128);
 
 // For ctest's lists.
-inline void PrintTo(const SourceCase& which, std::ostream* out) { *out << which.name; }
+inline void PrintTo(const SourceCase& which, std::ostream* out) {
+  *out << which.name;
+}
 
 std::string source_case_name(const testing::TestParamInfo<SourceCase>& info);
 
