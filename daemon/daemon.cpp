@@ -81,11 +81,14 @@ rlim_t raise_descriptor_limit() {
   return ::setrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : before;
 }
 
-// A connection has its socket and perhaps a grant that its peer does not read: with two descriptors
-// for each there are always enough for the others' grants.
+// A connection has its socket, and perhaps a grant that its peer does not read. There are no more
+// grants than slices, so that with a descriptor kept for each of them (or for each connection, if
+// that is less) there are always enough for others' grants.
 ConnectionLimits limits_of(const Options& options) {
   const rlim_t descriptors = raise_descriptor_limit();
-  const rlim_t most = descriptors > kOwnDescriptors + 2 ? (descriptors - kOwnDescriptors) / 2 : 1;
+  const rlim_t ours = descriptors > kOwnDescriptors + 2 ? descriptors - kOwnDescriptors : 2;
+  const rlim_t unread = std::min<rlim_t>(Slices::holding(options.size).count(), ours / 2);
+  const rlim_t most = ours - unread;
   ConnectionLimits limits{.total = static_cast<std::size_t>(most),
                           .per_user = options.max_connections_per_uid,
                           .idle_timeout = std::chrono::seconds(options.idle_timeout_s)};

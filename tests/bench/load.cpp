@@ -233,22 +233,20 @@ void with_leases_held(const char* carveoutd, int blocks) {
   against_each_other("alloc, 1,000 leases held", connect_and_alloc, burdened, bare, 200, blocks);
 }
 
-// 11,000 connections want as many descriptors here, and twice as many allowed to the daemon.
-bool raise_descriptor_limit() {
+// As many descriptors as there may be, more where we may raise that: the daemon inherits
+// our limit.
+void raise_descriptor_limit() {
   constexpr rlim_t kEnough = 65'536;
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
-  limit.rlim_max = std::max(limit.rlim_max, kEnough);
-  limit.rlim_cur = kEnough;
-  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlimit more{kEnough, std::max(limit.rlim_max, kEnough)};
+  if (::setrlimit(RLIMIT_NOFILE, &more) == 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 void with_idle_connections(const char* carveoutd, int blocks) {
-  if (!raise_descriptor_limit()) {
-    std::printf(
-        "  waived: 10,000 idle connections need a descriptor limit of 65,536 (ulimit -Hn)\n");
-    return;
-  }
+  raise_descriptor_limit();
   const DaemonProcess burdened(carveoutd, {"--idle-timeout", "0"});
   const DaemonProcess bare(carveoutd);
   std::vector<Peer> idle;
@@ -257,29 +255,43 @@ void with_idle_connections(const char* carveoutd, int blocks) {
   (void)burdened.connect().info();
   against_each_other("connect + info, 1,000 idle", connect_and_info, burdened, bare, 1000, blocks);
   const std::size_t before = resident_kib(burdened.pid());
-  for (int i = 0; i < 10'000; ++i)
+  const std::size_t first = idle.size();
+  while (idle.size() < first + 10'000) {
     idle.push_back(burdened.connect());
+    // The daemon takes no more than its own limit allows: it ends the oldest then.
+    if (idle.size() % 100 == 0 &&
+        burdened.status().find("\"idle_closed\":0") == std::string::npos) {
+      break;
+    }
+  }
   (void)burdened.connect().info();
-  std::printf("  %-34s %-22s %9.0f\n", "10,000 idle connections", "bytes each",
-              static_cast<double>(resident_kib(burdened.pid()) - before) * 1024 / 10'000);
+  const auto more = static_cast<double>(idle.size() - first);
+  std::printf("  %-34s %-22s %9.0f\n", (std::to_string(idle.size() - first) + " idle more").c_str(),
+              "bytes each",
+              static_cast<double>(resident_kib(burdened.pid()) - before) * 1024 / more);
 }
 
 void bench(const char* carveoutd, const char* floor_server, int blocks) {
   {
     const DaemonProcess daemon(carveoutd);
     const FloorServer floor(floor_server);
-    stay_on(::getpid(), 0);
-    stay_on(daemon.pid(), 1);
-    stay_on(floor.pid(), 1);
-    std::printf("against the floor: median of %d blocks (smallest to largest)\n", blocks);
-    against_the_floor(daemon, floor, "info, one at a time", info_one_by_one, 20'000, blocks);
-    against_the_floor(daemon, floor, "info, eight at a time", info_eight_at_once, 20'000, blocks);
-    against_the_floor(daemon, floor, "connect + info", connect_and_info, 5'000, blocks);
-    against_the_floor(daemon, floor, "connect + alloc 2 MiB + close", connect_and_alloc, 500,
-                      blocks);
+    // On one core what counts is the processor time of client and server together; on a core each,
+    // mostly what it costs to wake the other.
+    for (const std::size_t core : {1U, 0U}) {
+      stay_on(::getpid(), core);
+      stay_on(daemon.pid(), 1);
+      stay_on(floor.pid(), 1);
+      std::printf("against the floor, client and server on %s: median of %d blocks (range)\n",
+                  core == 1 ? "one core" : "a core each", blocks);
+      against_the_floor(daemon, floor, "info, one at a time", info_one_by_one, 20'000, blocks);
+      against_the_floor(daemon, floor, "info, eight at a time", info_eight_at_once, 20'000, blocks);
+      against_the_floor(daemon, floor, "connect + info", connect_and_info, 5'000, blocks);
+      against_the_floor(daemon, floor, "connect + alloc 2 MiB + close", connect_and_alloc, 500,
+                        blocks);
+    }
   }
   unpin();
-  std::printf("burdens: median of %d blocks (smallest to largest)\n", blocks);
+  std::printf("burdens: median of %d blocks (range)\n", blocks);
   with_leases_held(carveoutd, blocks);
   with_idle_connections(carveoutd, blocks);
 }
