@@ -1,5 +1,5 @@
 // What a request costs carveoutd against the least that is possible (floor_server), both under
-// the same load, in mirrored blocks of one run (docs: decisions/0005). Also: whether held leases
+// the same load, in mirrored blocks of one run (docs/decisions/0004-what-a-request-costs.md). Also: whether held leases
 // and idle connections make the others slower, and what they weigh. Usage: bench_load CARVEOUTD
 // FLOOR_SERVER [BLOCKS]
 
