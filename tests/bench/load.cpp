@@ -1,7 +1,7 @@
 // What a request costs carveoutd against the least that is possible (floor_server), both under
-// the same load, in mirrored blocks of one run (docs/decisions/0004-what-a-request-costs.md). Also: whether held leases
-// and idle connections make the others slower, and what they weigh. Usage: bench_load CARVEOUTD
-// FLOOR_SERVER [BLOCKS]
+// the same load, in mirrored blocks of one run (docs/decisions/0004-what-a-request-costs.md). Also:
+// whether held leases and idle connections make the others slower, and what they weigh. Usage:
+// bench_load CARVEOUTD FLOOR_SERVER [BLOCKS]
 
 #include <fcntl.h>
 #include <sched.h>
@@ -14,7 +14,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
 #include <exception>
 #include <filesystem>
@@ -153,12 +152,6 @@ void stay_on(pid_t pid, std::size_t core) {
   }
 }
 
-void unpin() {
-  cpu_set_t all;
-  std::memset(&all, 0xFF, sizeof all);
-  ::sched_setaffinity(0, sizeof all, &all);
-}
-
 void against_the_floor(const DaemonProcess& daemon, const FloorServer& floor, const char* row,
                        const Load& load, int count, int blocks) {
   load(floor.socket(), count / 10);
@@ -203,6 +196,10 @@ double median_latency_us(const Load& load, const std::string& socket, int count)
 // `burdened` against `bare`, in mirrored blocks.
 void against_each_other(const char* row, const Load& load, const DaemonProcess& burdened,
                         const DaemonProcess& bare, int count, int blocks) {
+  // On one core, as against the floor.
+  stay_on(::getpid(), 1);
+  stay_on(burdened.pid(), 1);
+  stay_on(bare.pid(), 1);
   std::vector<double> ratios;
   for (int block = 0; block < blocks; ++block) {
     double with = 0;
@@ -290,7 +287,6 @@ void bench(const char* carveoutd, const char* floor_server, int blocks) {
                         blocks);
     }
   }
-  unpin();
   std::printf("burdens: median of %d blocks (range)\n", blocks);
   with_leases_held(carveoutd, blocks);
   with_idle_connections(carveoutd, blocks);

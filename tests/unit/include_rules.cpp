@@ -42,7 +42,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kExceptio
 }};
 
 // Pure: nothing that they include, directly or not, is a system I/O header.
-constexpr std::array<std::string_view, 3> kPure{"daemon/reservation.", "daemon/ledger",
+constexpr std::array<std::string_view, 3> kPure{"daemon/reservation.", "daemon/ledger_record",
                                                 "libcarveout/wire/codec."};
 
 // Of C++; of everybody else's, see is_io_header().

@@ -133,7 +133,13 @@ void LendingTest::close_gate() {
   gate_.emplace();
   // The promise may be gone before the worker waits for it; its state is not.
   auto opened = std::make_shared<std::future<void>>(gate_->get_future());
-  worker_->submit(std::make_unique<Call>([opened] { opened->wait(); }));
+  auto entered = std::make_shared<std::promise<void>>();
+  auto inside = entered->get_future();
+  worker_->submit(std::make_unique<Call>([opened, entered] {
+    entered->set_value();
+    opened->wait();
+  }));
+  inside.wait();
 }
 
 void LendingTest::open_gate() {

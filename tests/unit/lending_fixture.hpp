@@ -62,7 +62,7 @@ class LendingTest : public testing::Test {
   void serve_until(const std::function<bool()>& condition);
   // Everything submitted so far has been through the worker and is done.
   void settle();
-  // Keeps the worker busy until open_gate().
+  // Keeps the worker busy from now until open_gate().
   void close_gate();
   void open_gate();
   // Turns the loop for a while. Once a test.
