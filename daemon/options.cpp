@@ -108,7 +108,7 @@ void declare(CLI::App& app, Options& options, Texts& texts) {
       ->capture_default_str();
   app.add_option("--size", texts.size, "How much is lent in all, in whole slices of 2 MiB")
       ->check(size_of_slices())
-      ->default_str(format_bytes(options.size));
+      ->default_str(cat(options.size.count() >> 20, "MiB"));
   app.add_option("--base", texts.base,
                  "The reservation's base address as borrowers are told it; not used for anything")
       ->check(address())

@@ -48,7 +48,7 @@ Slices Reservation::largest_for(UserId user) const {
 }
 
 std::optional<Charge> Reservation::charge(Slices ask, UserId user) {
-  if (ask > largest_for(user)) return std::nullopt;
+  if (ask == Slices(0) || ask > largest_for(user)) return std::nullopt;
   free_ = free_ - ask;
   Slices& held = held_[user];
   held = held + ask;

@@ -62,7 +62,7 @@ class Reservation {
   [[nodiscard]] Figures figures_for(UserId user) const { return with(largest_for(user)); }
   [[nodiscard]] Slices largest_for(UserId user) const;
 
-  // Empty when `ask` is more than largest_for(user).
+  // Empty when `ask` is none, or more than largest_for(user).
   std::optional<Charge> charge(Slices ask, UserId user);
 
   // While draining nothing is granted; what is lent stays lent.

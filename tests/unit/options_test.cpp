@@ -251,7 +251,7 @@ TEST_F(OptionsTest, HelpAndVersionEndWithSuccess) {
   EXPECT_EQ(error_, "");
 }
 
-// "--size TEXT:SIZE=2046 MiB   How much ..." -> "2046 MiB"
+// "--size TEXT:SIZE=2046MiB   How much ..." -> "2046MiB"
 std::optional<std::string> default_in_help(const std::string& help, const std::string& option) {
   const std::size_t line = help.find("\n  " + option + " ");
   if (line == std::string::npos) return std::nullopt;

@@ -294,6 +294,11 @@ TEST(Reservation, BehavesAsItsModelInARandomWalk) {
   }
 }
 
+TEST_F(ReservationOfTen, ChargesNobodyForNothing) {
+  EXPECT_FALSE(reservation_.charge(Slices(0), 0));
+  EXPECT_EQ(reservation_.figures().free, reservation_.figures().size);
+}
+
 class UserLimit : public testing::Test {
  protected:
   Reservation reservation_{Bytes(0), Slices(10), Slices(4)};
