@@ -10,25 +10,11 @@
 
 #include "base/text.hpp"
 
+#include "unit/call.hpp"
 #include "unit/run_loop.hpp"
 
 namespace carveout::daemon {
 namespace {
-
-class Call final : public Worker::Task {
- public:
-  explicit Call(std::function<void()> work, std::function<void()> done = {})
-      : work_(std::move(work)), done_(std::move(done)) {}
-  void work() override {
-    if (work_) work_();
-  }
-  void done() override {
-    if (done_) done_();
-  }
-
- private:
-  std::function<void()> work_, done_;
-};
 
 // A journal takes what standard error is when it is made.
 std::unique_ptr<Journal> journal_on(int error) {

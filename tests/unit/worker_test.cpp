@@ -16,27 +16,13 @@
 #include <utility>
 #include <vector>
 
+#include "unit/call.hpp"
 #include "unit/helpers.hpp"
 
 namespace carveout::daemon {
 namespace {
 
 using std::chrono::milliseconds;
-
-class Call final : public Worker::Task {
- public:
-  explicit Call(std::function<void()> work, std::function<void()> done = {})
-      : work_(std::move(work)), done_(std::move(done)) {}
-  void work() override {
-    if (work_) work_();
-  }
-  void done() override {
-    if (done_) done_();
-  }
-
- private:
-  std::function<void()> work_, done_;
-};
 
 class WorkerTest : public testing::Test {
  protected:
