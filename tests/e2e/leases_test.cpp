@@ -93,6 +93,7 @@ TEST(Leases, OfABorrowerThatDiesWhileAskingForMoreAreFreeAtOnce) {
   // Somebody else keeps the worker busy, and the borrower's second ask waits behind that.
   const Peer busy = daemon.connect();
   busy.send(busy.alloc_request(800 * kSlice));
+  ASSERT_TRUE(eventually([&] { return bystander.info().free == (1023 - 900) * kSlice; }));
   borrower.send(borrower.alloc_request(kSlice));
   ASSERT_TRUE(eventually([&] { return bystander.info().free == (1023 - 901) * kSlice; }));
   borrower.close();
