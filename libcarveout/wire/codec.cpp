@@ -195,8 +195,8 @@ std::optional<Request> parse_request(std::string_view datagram) {
   rapidjson::MemoryStream stream(datagram.data(), datagram.size());
   RequestHandler handler;
   // Room for the parser's own stack, so that an ordinary request allocates nothing.
-  alignas(std::max_align_t) std::array<char, 1024>
-      room;  // NOLINT(cppcoreguidelines-pro-type-member-init): the parser's
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): the parser fills it
+  alignas(std::max_align_t) std::array<char, 1024> room;
   rapidjson::MemoryPoolAllocator<> allocator(room.data(), room.size());
   rapidjson::GenericReader<rapidjson::UTF8<>, rapidjson::UTF8<>, rapidjson::MemoryPoolAllocator<>>
       reader(&allocator);
