@@ -25,12 +25,6 @@ namespace {
 // What is open besides connections: files in the worker's hands, sockets, the loop's own.
 constexpr rlim_t kOwnDescriptors = 32;
 
-std::string directory_of(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
 // The control socket's directory also holds the lock; whoever may write there could replace both.
 Result<void> check_control_directory(const std::string& control) {
   const std::string directory = directory_of(control);

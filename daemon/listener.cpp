@@ -26,12 +26,6 @@ std::string context_of(const std::string& path) {
   return cat("socket ", printable(path, 200));
 }
 
-std::string directory_of(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
 // Whether something answers at `path`: a socket's file outlives the process that made it.
 Result<void> check_nobody_listens(const std::string& path) {
   const auto address = wire::socket_address(path);
@@ -64,6 +58,12 @@ bool hand_to_group(const std::string& path, const std::string& group) {
 }
 
 }  // namespace
+
+std::string directory_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
 
 Result<void> check_socket_path(const std::string& path) {
   if (const auto address = wire::socket_address(path); !address) return address.error();

@@ -32,6 +32,9 @@ struct ListenerContext {
   std::function<bool()> make_room;
 };
 
+// The directory that `path` stands in.
+std::string directory_of(const std::string& path);
+
 // Refuses a path that is too long, whose directory is missing or not ours to write, or that is
 // something else than a socket. Whether somebody listens on it is not looked at.
 Result<void> check_socket_path(const std::string& path);
