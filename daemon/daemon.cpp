@@ -1,156 +1,79 @@
 #include "daemon.hpp"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <systemd/sd-daemon.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
+#include <map>
 #include <utility>
 
-#include "base/file.hpp"
+#include "adoption.hpp"
 #include "base/text.hpp"
 #include "report.hpp"
 #include "source/available_memory.hpp"
-#include "source/memfd.hpp"
+#include "startup.hpp"
 #include "version.hpp"
 
 namespace carveout::daemon {
 namespace {
-
-// What is open besides connections: files in the worker's hands, sockets, the loop's own.
-constexpr rlim_t kOwnDescriptors = 32;
-
-// The control socket's directory also holds the lock; whoever may write there could replace both.
-Result<void> check_control_directory(const std::string& control) {
-  const std::string directory = directory_of(control);
-  struct stat status {};
-  if (::stat(directory.c_str(), &status) != 0) {
-    return system_error(errno, cat("control socket's directory ", directory),
-                        "make it, with mode 0700");
-  }
-  if (status.st_uid != 0 && status.st_uid != ::geteuid()) {
-    return Error{Code::kInvalid, 0, cat("control socket's directory ", directory),
-                 cat("belongs to uid ", status.st_uid,
-                     ", who could replace the socket: chown it, or "
-                     "choose another with --control")};
-  }
-  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
-    return Error{Code::kInvalid, 0, cat("control socket's directory ", directory),
-                 "can be written by others than its owner: chmod 0700 it, or choose another with "
-                 "--control"};
-  }
-  return {};
-}
-
-Result<UniqueFd> lock_instance(const std::string& control) {
-  const std::string path = cat(directory_of(control), "/lock");
-  UniqueFd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600));
-  if (!lock) return system_error(errno, cat("lock ", path), "cannot be opened");
-  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) return system_error(errno, cat("lock ", path), "cannot be taken");
-    const auto holder = read_up_to(lock.get(), 32, path);
-    const std::string pid = holder ? holder->substr(0, holder->find('\n')) : "";
-    return Error{Code::kInvalid, 0, cat("lock ", path),
-                 cat("another carveoutd", pid.empty() ? "" : cat(" (pid ", printable(pid, 20), ")"),
-                     " runs with this control socket's directory: stop that one, or choose "
-                     "another directory with --control")};
-  }
-  const std::string pid = cat(::getpid(), "\n");
-  if (::ftruncate(lock.get(), 0) != 0 || ::write(lock.get(), pid.data(), pid.size()) < 0) {
-    return system_error(errno, cat("lock ", path), "cannot be written");
-  }
-  return lock;
-}
-
-// As many descriptors as we are allowed.
-rlim_t raise_descriptor_limit() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
-  const rlim_t before = std::exchange(limit.rlim_cur, limit.rlim_max);
-  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : before;
-}
-
-// A connection has its socket, and perhaps a grant that its peer does not read. There are no more
-// grants than slices, so that with a descriptor kept for each of them (or for each connection, if
-// that is less) there are always enough for others' grants.
-ConnectionLimits limits_of(const Options& options) {
-  const rlim_t descriptors = raise_descriptor_limit();
-  const rlim_t ours = descriptors > kOwnDescriptors + 2 ? descriptors - kOwnDescriptors : 2;
-  const rlim_t unread = std::min<rlim_t>(Slices::holding(options.size).count(), ours / 2);
-  const rlim_t most = ours - unread;
-  ConnectionLimits limits{.total = static_cast<std::size_t>(most),
-                          .per_user = options.max_connections_per_uid,
-                          .idle_timeout = std::chrono::seconds(options.idle_timeout_s)};
-  if (options.max_connections) limits.total = std::min(limits.total, *options.max_connections);
-  return limits;
-}
 
 std::optional<Slices> whole_slices(std::optional<Bytes> size) {
   if (!size) return std::nullopt;
   return Slices(size->count() / kSliceBytes.count());
 }
 
-std::unique_ptr<Source> make_source(const Options& /*options*/) {
-  return make_memfd_source();  // the only backend that --backend takes so far
-}
-
-// Gives and takes back one slice: what a grant would need, once.
-Result<void> try_source(Source& source) {
-  auto buffer = source.allocate(kSliceBytes);
-  if (!buffer) return std::move(buffer).error();
-  const auto lent = source.share(*buffer);
-  return lent ? Result<void>() : lent.error();
+// Whether it is what the store can have been given by us.
+bool is_lending_connection(int descriptor) {
+  return sd_is_socket(descriptor, AF_UNIX, SOCK_SEQPACKET, 0) > 0;
 }
 
 }  // namespace
-
-Result<void> check(const Options& options) {
-  if (auto key = wire::read_key_file(options.key_file, wire::KeyAudience::kLender); !key) {
-    return key.error();
-  }
-  if (auto fit = check_control_directory(options.control); !fit) return fit;
-  if (auto fit = check_socket_path(options.control); !fit) return fit;
-  for (const std::string& socket : options.sockets) {
-    if (auto fit = check_socket_path(socket); !fit) return fit;
-    if (socket == options.control) {
-      return Error{Code::kInvalid, 0, cat("--socket ", socket), "is the control socket as well"};
-    }
-  }
-  return try_source(*make_source(options));
-}
 
 Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options) {
   if (auto fit = check(options); !fit) return fit.error();
   auto key = wire::read_key_file(options.key_file, wire::KeyAudience::kLender);
   if (!key) return key.error();
+  auto handed_over = take_handed_over();
+  if (!handed_over) return handed_over.error();
+  auto lock = lock_instance(options.control);
+  if (!lock) return lock.error();
+  std::unique_ptr<Ledger> ledger;
+  if (!options.ledger.empty()) {
+    auto opened = Ledger::open(options.ledger, options.size);
+    if (!opened) return opened.error();
+    ledger = *std::move(opened);
+  }
   auto loop = EventLoop::create();
   if (!loop) return loop.error();
   auto poll_set = PollSet::create();
   if (!poll_set) return poll_set.error();
   auto worker = Worker::start();
   if (!worker) return worker.error();
-  std::unique_ptr<Daemon> daemon(new Daemon(options, *std::move(loop), *std::move(poll_set), *key,
-                                            make_source(options), *std::move(worker)));
-  if (auto opened = daemon->open(); !opened) return opened.error();
+  std::unique_ptr<Daemon> daemon(new Daemon(options,
+                                            {.lock = *std::move(lock),
+                                             .ledger = std::move(ledger),
+                                             .loop = *std::move(loop),
+                                             .poll_set = *std::move(poll_set),
+                                             .worker = *std::move(worker)},
+                                            *key));
+  if (auto opened = daemon->open(*std::move(handed_over)); !opened) return opened.error();
   return daemon;
 }
 
-Daemon::Daemon(const Options& options, std::unique_ptr<EventLoop> loop, PollSet poll_set,
-               const wire::Key& key, std::unique_ptr<Source> source, std::unique_ptr<Worker> worker)
+Daemon::Daemon(const Options& options, Parts parts, const wire::Key& key)
     : options_(options),
-      loop_(std::move(loop)),
-      poll_set_(std::move(poll_set)),
+      loop_(std::move(parts.loop)),
+      poll_set_(std::move(parts.poll_set)),
       keys_(key),
-      source_(std::move(source)),
+      lock_(std::move(parts.lock)),
+      ledger_(std::move(parts.ledger)),
+      supervisor_(ledger_ ? options.store_max : 0),
+      source_(make_source(options)),
       reservation_(options.base, Slices::holding(options.size),
                    whole_slices(options.max_bytes_per_uid)),
-      worker_(std::move(worker)),
-      lending_(*loop_, *worker_, *source_, reservation_, journal_),
+      worker_(std::move(parts.worker)),
+      lending_(*loop_, *worker_, *source_, reservation_, journal_, ledger_.get(), supervisor_),
       sessions_(*loop_, poll_set_, lending_, keys_, journal_, counters_, limits_of(options)),
       control_(*loop_, poll_set_, [this](std::string_view op) { return answer(op); }),
       listener_context_{.loop = *loop_,
@@ -162,15 +85,26 @@ Daemon::Daemon(const Options& options, std::unique_ptr<EventLoop> loop, PollSet 
 Daemon::~Daemon() {
   // First the worker: a grant in its hands refers to its session.
   worker_->stop();
+  lending_.leave();
+  sessions_.end_all();
+  if (!ledger_) return;
+  // What the manager keeps goes on; everything else has ended now.
+  if (!supervisor_.has_store()) ledger_->end_all("the daemon stopped");
+  LedgerRecord stopped;
+  stopped.event = LedgerEvent::kStopped;
+  ledger_->append_owed(std::move(stopped));
 }
 
-Result<void> Daemon::open() {
-  auto lock = lock_instance(options_.control);
-  if (!lock) return lock.error();
-  lock_ = *std::move(lock);
-  if (auto opened = open_listeners(); !opened) return opened;
+Result<void> Daemon::open(HandedOver handed_over) {
+  adopt(std::move(handed_over.kept));
+  if (auto opened = open_listeners(std::move(handed_over.listeners)); !opened) return opened;
   if (auto watched = watch_loop_sources(); !watched) return watched;
+  give_notice();
+  return {};
+}
 
+// What an operator should know, though it lends all the same.
+void Daemon::give_notice() {
   if (auto warning = source_->take_warning()) {
     journal_.log(Level::kWarning, Event::kTrouble, *warning);
   }
@@ -196,20 +130,75 @@ Result<void> Daemon::open() {
                      " connections at once, by --max-connections or for want of descriptors "
                      "(ulimit -Hn): not every slice can be lent on a connection of its own"));
   }
-  return {};
 }
 
-Result<void> Daemon::open_listeners() {
-  for (const std::string& path : options_.sockets) {
-    auto listener =
-        Listener::open(listener_context_, ++last_id_,
-                       {.path = path, .type = SOCK_SEQPACKET, .mode = 0660, .group = "carveout"},
-                       [this](UniqueFd socket, const Peer& peer) {
-                         sessions_.accept(++last_id_, std::move(socket), peer);
-                       });
+// Everything that an earlier start has left goes on, or is recorded as lost.
+void Daemon::adopt(std::vector<HandedOver::Kept> kept) {
+  std::vector<std::string> names;
+  for (const auto& [name, descriptor] : kept)
+    names.push_back(is_lending_connection(descriptor.get()) ? name : std::string());
+  Adoption plan = plan_adoption(ledger_ ? ledger_->history() : LedgerHistory(), names,
+                                ledger_ && ledger_->same_boot());
+  last_id_ = plan.last_connection;
+  supervisor_.count_kept(kept.size());
+  for (const auto& dropped : plan.dropped) {
+    const std::string reason = ledger_ ? dropped.reason : "without a ledger nothing goes on";
+    journal_.log(Level::kWarning, Event::kLost,
+                 cat("closing what the service manager kept as \"",
+                     printable(kept[dropped.place].name, 64), "\": ", reason));
+    if (!dropped.connection) continue;
+    ::shutdown(kept[dropped.place].descriptor.get(), SHUT_RDWR);
+    supervisor_.remove(*dropped.connection);
+    lending_.dropped(*dropped.connection, reason);
+  }
+  for (const LedgerRecord& lease : plan.lost)
+    lending_.lost(lease, "its connection has ended");
+  for (const auto& connection : plan.connections) {
+    UniqueFd& socket = kept[connection.place].descriptor;
+    const auto peer = peer_of(socket.get());
+    lending_.keep(connection.id);
+    sessions_.adopt(connection.id, std::move(socket), peer ? *peer : Peer{}, connection.leases);
+  }
+  // Only now is known what is free.
+  std::map<std::uint64_t, std::pair<std::uint64_t, const LedgerRecord*>> requests;  // by lease
+  for (const auto& connection : plan.connections) {
+    if (connection.request) {
+      requests[connection.request->lease] = {connection.id, &*connection.request};
+    }
+  }
+  for (const auto& [lease, request] : requests)
+    sessions_.resume(request.first, *request.second);
+  if (!kept.empty() || !plan.lost.empty()) {
+    journal_.log(Level::kNotice, Event::kAdopted,
+                 cat("after the restart ", lending_.adopted(), " leases on ",
+                     plan.connections.size(), " connections go on, ", requests.size(),
+                     " requests are served, ", plan.lost.size(), " leases are lost"));
+  }
+}
+
+Result<void> Daemon::open_listeners(std::vector<UniqueFd> passed) {
+  const auto accepted = [this](UniqueFd socket, const Peer& peer) {
+    sessions_.accept(++last_id_, std::move(socket), peer);
+  };
+  for (UniqueFd& socket : passed) {
+    auto listener = Listener::take_over(listener_context_, ++last_id_, std::move(socket), accepted);
     if (!listener) return listener.error();
     listeners_.push_back(*std::move(listener));
   }
+  std::vector<std::string> paths = options_.sockets;
+  if (paths.empty() && listeners_.empty()) paths.emplace_back(kDefaultSocket);
+  for (const std::string& path : paths) {
+    const bool is_passed =
+        std::any_of(listeners_.begin(), listeners_.end(),
+                    [&path](const auto& listener) { return listener->path() == path; });
+    if (is_passed) continue;
+    auto listener = Listener::open(
+        listener_context_, ++last_id_,
+        {.path = path, .type = SOCK_SEQPACKET, .mode = 0660, .group = "carveout"}, accepted);
+    if (!listener) return listener.error();
+    listeners_.push_back(*std::move(listener));
+  }
+  lending_sockets_ = listeners_.size();
   auto control =
       Listener::open(listener_context_, ++last_id_,
                      {.path = options_.control, .type = SOCK_STREAM, .mode = 0600, .group = ""},
@@ -238,7 +227,7 @@ Result<void> Daemon::watch_loop_sources() {
 
 Result<void> Daemon::run() {
   std::string where;
-  for (const std::string& socket : options_.sockets)
+  for (const std::string& socket : lending_sockets())
     where += cat(where.empty() ? "" : ", ", socket);
   journal_.log(Level::kNotice, Event::kStarted,
                cat("carveoutd ", kVersion, " lends ", format_bytes(options_.size), " (",
@@ -247,7 +236,9 @@ Result<void> Daemon::run() {
   auto ended = loop_->run(poll_set_);
   sd_notify(0, "STOPPING=1");
   journal_.log(Level::kNotice, Event::kStopped,
-               cat("stopping: ", lending_.leases().size(), " leases end with their connections"));
+               cat("stopping: ", lending_.leases().size(), " leases ",
+                   supervisor_.has_store() ? "stay with the service manager, for a restart"
+                                           : "end with their connections"));
   return ended;
 }
 
@@ -262,6 +253,13 @@ void Daemon::reload() {
   journal_.log(
       Level::kNotice, Event::kReloaded,
       cat("read the key anew from ", options_.key_file, "; connections that are in stay in"));
+}
+
+std::vector<std::string> Daemon::lending_sockets() const {
+  std::vector<std::string> paths;
+  for (std::size_t i = 0; i < lending_sockets_; ++i)
+    paths.push_back(listeners_[i]->path());
+  return paths;
 }
 
 std::string Daemon::answer(std::string_view op) {
@@ -281,11 +279,18 @@ std::string Daemon::status() const {
                       .leases = lending_.leases().size(),
                       .borrowers = sessions_.borrowers(),
                       .connections = sessions_.size(),
-                      .sockets = options_.sockets,
+                      .sockets = lending_sockets(),
                       .refuses_descriptors = listeners_.front()->refuses_descriptors(),
                       .counters = counters_,
                       .granted = lending_.granted(),
                       .released = lending_.released(),
+                      .adopted = lending_.adopted(),
+                      .lost = lending_.lost(),
+                      .ledger = ledger_ ? ledger_->path() : std::string(),
+                      .ledger_records = ledger_ ? ledger_->records() : 0,
+                      .ledger_owed = ledger_ ? ledger_->owed() : 0,
+                      .store_used = supervisor_.stored(),
+                      .store_most = supervisor_.most(),
                       .log_lines_dropped = journal_.dropped(),
                       .log_lines_left_out = journal_.left_out()};
   return status_json(status);

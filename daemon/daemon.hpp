@@ -12,6 +12,7 @@
 #include "event_loop.hpp"
 #include "journal.hpp"
 #include "key_ring.hpp"
+#include "ledger.hpp"
 #include "lending.hpp"
 #include "listener.hpp"
 #include "options.hpp"
@@ -19,13 +20,10 @@
 #include "reservation.hpp"
 #include "sessions.hpp"
 #include "source/source.hpp"
+#include "supervisor.hpp"
 #include "worker.hpp"
 
 namespace carveout::daemon {
-
-// Everything that can be found out about the settings without disturbing an instance that runs.
-// The error names the setting and what to do.
-Result<void> check(const Options& options);
 
 // All parts, joined. Signals must be blocked before it is made.
 class Daemon {
@@ -41,12 +39,22 @@ class Daemon {
   Result<void> run();
 
  private:
-  Daemon(const Options& options, std::unique_ptr<EventLoop> loop, PollSet poll_set,
-         const wire::Key& key, std::unique_ptr<Source> source, std::unique_ptr<Worker> worker);
-  Result<void> open();
-  Result<void> open_listeners();
+  // What can fail to be had.
+  struct Parts {
+    UniqueFd lock;
+    std::unique_ptr<Ledger> ledger;
+    std::unique_ptr<EventLoop> loop;
+    PollSet poll_set;
+    std::unique_ptr<Worker> worker;
+  };
+  Daemon(const Options& options, Parts parts, const wire::Key& key);
+  Result<void> open(HandedOver handed_over);
+  void adopt(std::vector<HandedOver::Kept> kept);
+  Result<void> open_listeners(std::vector<UniqueFd> passed);
   Result<void> watch_loop_sources();
+  void give_notice();
   void reload();
+  [[nodiscard]] std::vector<std::string> lending_sockets() const;
   std::string answer(std::string_view op);
   [[nodiscard]] std::string status() const;
   std::string drain(bool draining);
@@ -60,6 +68,8 @@ class Daemon {
   Counters counters_;
   KeyRing keys_;
   UniqueFd lock_;
+  std::unique_ptr<Ledger> ledger_;
+  Supervisor supervisor_;
   std::unique_ptr<Source> source_;
   Reservation reservation_;
   std::unique_ptr<Worker> worker_;
@@ -68,6 +78,7 @@ class Daemon {
   Control control_;
   ListenerContext listener_context_;
   std::vector<std::unique_ptr<Listener>> listeners_;  // the lending sockets, then the control's
+  std::size_t lending_sockets_ = 0;
   std::vector<EventLoop::Source> loop_sources_;
   std::uint64_t last_id_ = 0;  // of connections and listeners
 };

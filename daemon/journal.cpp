@@ -16,11 +16,12 @@ namespace carveout::daemon {
 namespace {
 
 // In the order of Event. Made by random; never reused for another meaning.
-constexpr std::array<std::string_view, 8> kMessageIds{
+constexpr std::array<std::string_view, 10> kMessageIds{
     "00f2240fce1f4ddcb3214aafdb78f363", "9cef67a96f26457da0ab83f05b5011e9",
     "e5511ed5cc4347b596f062ee3c2200e9", "e96dbbe2322a4b158ec371b866aa5974",
     "ff2d720ac9ea432badb122b2acbe1643", "1cb85ad78fc642548e68d15dce967183",
-    "0d1b3a92862d4151bd4b27dbbd9bf14a", "e7fdbbe5f63345d2a2aee92fec476e99"};
+    "0d1b3a92862d4151bd4b27dbbd9bf14a", "e7fdbbe5f63345d2a2aee92fec476e99",
+    "1e0f1cfa497c4e38be7914ea62b485dc", "8810ad50bcc44272856bb4d9b62c824a"};
 
 // Each byte may become four (\xNN); a line is then still below PIPE_BUF, and is written whole.
 constexpr std::size_t kMaxText = 1000;

@@ -25,7 +25,9 @@ enum class Event {
   kRefused,
   kDraining,
   kReloaded,
-  kTrouble
+  kTrouble,
+  kAdopted,
+  kLost
 };
 
 struct Fields {

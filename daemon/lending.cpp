@@ -4,9 +4,11 @@
 
 #include <cerrno>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/text.hpp"
+#include "failpoint.hpp"
 
 namespace carveout::daemon {
 namespace {
@@ -24,14 +26,52 @@ std::string describe(const Lease& lease) {
              lease.peer.pid, ", uid ", lease.peer.uid, ") on connection ", lease.connection);
 }
 
+LedgerRecord record_of(LedgerEvent event, const Lease& lease) {
+  LedgerRecord record;
+  record.event = event;
+  record.connection = lease.connection;
+  record.lease = lease.id;
+  record.uid = lease.peer.uid;
+  record.gid = lease.peer.gid;
+  record.pid = static_cast<std::uint32_t>(lease.peer.pid);
+  record.asked = lease.asked;
+  record.size = lease.size;
+  record.inode = lease.inode;
+  record.since_unix_us = static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(lease.since.time_since_epoch())
+          .count());
+  record.command = lease.identity.command;
+  record.unit = lease.identity.unit;
+  record.cgroup = lease.identity.cgroup;
+  return record;
+}
+
+Lease lease_of(const LedgerRecord& record, const Peer& peer, Charge charge) {
+  return {.id = record.lease,
+          .connection = record.connection,
+          .peer = peer,
+          .identity = {.command = record.command, .cgroup = record.cgroup, .unit = record.unit},
+          .asked = record.asked,
+          .size = record.size,
+          .inode = record.inode,
+          .since = std::chrono::system_clock::time_point(
+              std::chrono::microseconds(record.since_unix_us)),
+          .charge = std::move(charge)};
+}
+
 }  // namespace
 
 // One request's way through the worker. Until it is done the slices are charged to it, and if it
 // is dropped on the way (the daemon ends), it gives them and the memory back.
 class Lending::Grant final : public Worker::Task {
  public:
-  Grant(Lending& lending, Borrower& borrower, int socket, Lease lease)
-      : lending_(lending), borrower_(borrower), socket_(socket), lease_(std::move(lease)) {}
+  // `recorded`: the request is in the ledger already, or there is none.
+  Grant(Lending& lending, Borrower& borrower, int socket, Lease lease, bool recorded)
+      : lending_(lending),
+        borrower_(borrower),
+        socket_(socket),
+        lease_(std::move(lease)),
+        recorded_(recorded) {}
 
   void work() override {
     result_ = prepare();
@@ -43,12 +83,17 @@ class Lending::Grant final : public Worker::Task {
   friend class Lending;
 
   Result<UniqueFd> prepare() {
-    auto buffer = lending_.source_.allocate(lease_.size);
-    if (!buffer) return std::move(buffer).error();
-    if (!lending_.source_.describe().kernel_zeroes) {
-      if (auto scrubbed = lending_.source_.scrub(*buffer); !scrubbed) return scrubbed.error();
+    if (!recorded_) {
+      if (auto kept = keep(); !kept) return kept.error();
     }
-    auto lent = lending_.source_.share(*buffer);
+    Source& source = lending_.source_;
+    auto buffer = at_step("allocate", lease_.size, [&] { return source.allocate(lease_.size); });
+    if (!buffer) return std::move(buffer).error();
+    if (!source.describe().kernel_zeroes) {
+      auto scrubbed = at_step("scrub", lease_.size, [&] { return source.scrub(*buffer); });
+      if (!scrubbed) return scrubbed.error();
+    }
+    auto lent = at_step("share", lease_.size, [&] { return source.share(*buffer); });
     if (!lent) return lent;
     struct stat status {};
     if (::fstat(lent->get(), &status) != 0) return system_error(errno, "lent memory", "fstat");
@@ -57,10 +102,24 @@ class Lending::Grant final : public Worker::Task {
     return lent;
   }
 
+  // The first request of a connection: from now on the connection survives us, then so does the
+  // request.
+  Result<void> keep() {
+    auto stored = at_step("store", lease_.size, [&] {
+      auto told = lending_.supervisor_.store(lease_.connection, socket_);
+      stored_ = told.has_value();
+      return told;
+    });
+    if (!stored) return stored;
+    return lending_.ledger_->append(record_of(LedgerEvent::kRequested, lease_));
+  }
+
   Lending& lending_;
   Borrower& borrower_;
   int socket_;
   Lease lease_;
+  bool recorded_;
+  bool stored_ = false;
   Result<UniqueFd> result_ = UniqueFd();
   std::optional<std::string> warning_;
 };
@@ -82,33 +141,88 @@ class Lending::GiveBack final : public Worker::Task {
   bool lifts_cap_;
 };
 
+// Takes a connection out of the supervisor's store.
+class Lending::Forget final : public Worker::Task {
+ public:
+  Forget(Supervisor& supervisor, std::uint64_t connection)
+      : supervisor_(supervisor), connection_(connection) {}
+  void work() override { supervisor_.remove(connection_); }
+  void done() override {}
+
+ private:
+  Supervisor& supervisor_;
+  std::uint64_t connection_;
+};
+
+Lending::Lending(EventLoop& loop, Worker& worker, Source& source, Reservation& reservation,
+                 Journal& journal, Ledger* ledger, Supervisor& supervisor)
+    : loop_(loop),
+      worker_(worker),
+      source_(source),
+      reservation_(reservation),
+      journal_(journal),
+      ledger_(ledger),
+      supervisor_(supervisor),
+      last_lease_(ledger == nullptr ? 0 : ledger->history().last_lease()) {}
+
 bool Lending::begin(Borrower& borrower, std::uint64_t connection, int socket, const Peer& peer,
-                    Slices ask) {
-  auto charge = reservation_.charge(ask, peer.uid);
-  if (!charge) return false;
+                    Bytes ask) {
+  auto charge = reservation_.charge(Slices::holding(ask), peer.uid);
+  if (!charge) {
+    refused(connection, peer, ask, "not enough is free");
+    return false;
+  }
   Lease lease{.id = ++last_lease_,
               .connection = connection,
               .peer = peer,
               .identity = {},
-              .size = ask.bytes(),
+              .asked = ask,
+              .size = Slices::holding(ask).bytes(),
               .inode = 0,
               .since = {},
               .charge = *std::move(charge)};
-  worker_.submit(std::make_unique<Grant>(*this, borrower, socket, std::move(lease)));
+  // The connection has to be kept before there is a request on it to record; that waits for the
+  // manager, so it is the worker's.
+  const bool first = ledger_ != nullptr && supervisor_.has_store() && !keeps(connection);
+  if (ledger_ != nullptr && !first) {
+    const auto recorded = ledger_->append(record_of(LedgerEvent::kRequested, lease));
+    if (!recorded) {
+      ledger_->refuse(lease.id, recorded.error().describe());
+      complain(lease, recorded.error());
+      return false;
+    }
+  }
+  worker_.submit(std::make_unique<Grant>(*this, borrower, socket, std::move(lease), !first));
   return true;
+}
+
+void Lending::refused(std::uint64_t connection, const Peer& peer, Bytes ask,
+                      std::string_view reason) {
+  if (ledger_ == nullptr) return;
+  LedgerRecord record;
+  record.event = LedgerEvent::kRefused;
+  record.connection = connection;
+  record.uid = peer.uid;
+  record.gid = peer.gid;
+  record.pid = static_cast<std::uint32_t>(peer.pid);
+  record.asked = ask;
+  record.reason = reason;
+  // Nothing hangs on it: what cannot be recorded is in the journal and the counters all the same.
+  (void)ledger_->append(std::move(record));
 }
 
 void Lending::finish(Grant& grant) {
   if (grant.warning_) journal_.log(Level::kWarning, Event::kTrouble, *grant.warning_);
   Lease& lease = grant.lease_;
+  if (grant.stored_) kept_.insert(lease.connection);
   if (!grant.result_) {
     const Error& problem = grant.result_.error();
     const Slices asked = lease.charge.slices();
     lease.charge.cancel();
     // Less may still be had when memory is what lacked; nothing when it was something else.
     cap(problem.code == Code::kExhausted ? asked - Slices(1) : Slices(0));
-    journal_.log_of_peer(Level::kWarning, Event::kTrouble, cat("not granted: ", problem.describe()),
-                         {.uid = lease.peer.uid, .pid = lease.peer.pid, .bytes = lease.size});
+    if (ledger_ != nullptr) ledger_->refuse(lease.id, problem.describe());
+    complain(lease, problem);
     grant.borrower_.on_failed();
     return;
   }
@@ -118,18 +232,42 @@ void Lending::finish(Grant& grant) {
   grant.borrower_.on_granted(kept, *std::move(grant.result_));
 }
 
+Result<void> Lending::record_grant(std::uint64_t lease) {
+  const auto found = leases_.find(lease);
+  if (ledger_ == nullptr || found == leases_.end()) return {};
+  return ledger_->append(record_of(LedgerEvent::kGranted, found->second));
+}
+
+void Lending::held_up(std::uint64_t lease) {
+  const auto found = leases_.find(lease);
+  if (ledger_ == nullptr || found == leases_.end()) return;
+  ledger_->append_owed(record_of(LedgerEvent::kRequested, found->second));
+}
+
 void Lending::answered(std::uint64_t lease, UniqueFd memory) {
   ++granted_;
-  worker_.dispose(std::move(memory));
   const auto found = leases_.find(lease);
-  if (found == leases_.end()) return;
-  journal_.log_of_peer(Level::kInfo, Event::kGranted, cat("granted ", describe(found->second)),
-                       fields_of(found->second));
+  if (found != leases_.end()) {
+    if (ledger_ != nullptr) {
+      LedgerRecord record;
+      record.event = LedgerEvent::kAnswered;
+      record.connection = found->second.connection;
+      record.lease = lease;
+      record.size = found->second.size;
+      ledger_->append_owed(std::move(record));
+    }
+    journal_.log_of_peer(Level::kInfo, Event::kGranted, cat("granted ", describe(found->second)),
+                         fields_of(found->second));
+  }
+  worker_.dispose(std::move(memory));
 }
 
 void Lending::undo(std::uint64_t lease, UniqueFd memory) {
   auto node = leases_.extract(lease);
   if (node.empty()) return;
+  if (ledger_ != nullptr && !outlives_us(node.mapped())) {
+    ledger_->end(lease, "its connection ended before it could be answered");
+  }
   worker_.submit(
       std::make_unique<GiveBack>(std::move(memory), std::move(node.mapped().charge), true));
 }
@@ -138,6 +276,7 @@ void Lending::undeliverable(std::uint64_t lease, UniqueFd memory, std::string_vi
   auto node = leases_.extract(lease);
   if (node.empty()) return;
   cap(Slices(0));
+  if (ledger_ != nullptr) ledger_->refuse(lease, reason);
   journal_.log_of_peer(Level::kWarning, Event::kTrouble, cat("not granted: ", reason),
                        fields_of(node.mapped()));
   worker_.submit(
@@ -147,9 +286,77 @@ void Lending::undeliverable(std::uint64_t lease, UniqueFd memory, std::string_vi
 void Lending::release(std::uint64_t lease) {
   const auto node = leases_.extract(lease);
   if (node.empty()) return;
+  if (outlives_us(node.mapped())) return;
   ++released_;
+  if (ledger_ != nullptr) ledger_->end(lease, leaving_ ? "the daemon stops" : "");
   journal_.log_of_peer(Level::kInfo, Event::kReleased, cat("released ", describe(node.mapped())),
                        fields_of(node.mapped()));
+}
+
+void Lending::connection_ended(std::uint64_t connection) {
+  if (leaving_ || kept_.erase(connection) == 0) return;
+  worker_.submit(std::make_unique<Forget>(supervisor_, connection));
+}
+
+void Lending::adopt(const LedgerRecord& lease, const Peer& peer) {
+  Lease adopted = lease_of(
+      lease, peer, reservation_.adopt(Slices::holding(lease.size), static_cast<UserId>(peer.uid)));
+  if (ledger_ != nullptr) {
+    LedgerRecord record = lease;
+    record.event = LedgerEvent::kAdopted;
+    record.carried = false;
+    ledger_->append_owed(std::move(record));
+  }
+  ++adopted_;
+  journal_.log_of_peer(Level::kInfo, Event::kAdopted, cat("adopted ", describe(adopted)),
+                       fields_of(adopted));
+  leases_.emplace(lease.lease, std::move(adopted));
+}
+
+bool Lending::resume(Borrower& borrower, const LedgerRecord& request, int socket,
+                     const Peer& peer) {
+  auto charge = reservation_.charge(Slices::holding(request.size), peer.uid);
+  if (!charge) {
+    if (ledger_ != nullptr) {
+      ledger_->refuse(request.lease, "not enough is free after the restart");
+    }
+    return false;
+  }
+  Lease lease = lease_of(request, peer, *std::move(charge));
+  lease.since = {};
+  worker_.submit(std::make_unique<Grant>(*this, borrower, socket, std::move(lease), true));
+  return true;
+}
+
+void Lending::dropped(std::uint64_t connection, std::string_view reason) {
+  if (ledger_ == nullptr) return;
+  LedgerRecord record;
+  record.event = LedgerEvent::kLost;
+  record.connection = connection;
+  record.reason = reason;
+  ledger_->append_owed(std::move(record));
+}
+
+void Lending::lost(const LedgerRecord& lease, std::string_view reason) {
+  ++lost_;
+  if (ledger_ != nullptr) ledger_->lose(lease.lease, reason);
+  journal_.log_of_peer(
+      Level::kWarning, Event::kLost,
+      cat("lost lease ", lease.lease, " (", format_bytes(lease.size), ", pid ", lease.pid, ", uid ",
+          lease.uid, ") on connection ", lease.connection, ": ", reason),
+      {.lease = lease.lease,
+       .uid = lease.uid,
+       .pid = static_cast<pid_t>(lease.pid),
+       .bytes = lease.size});
+}
+
+bool Lending::outlives_us(const Lease& lease) const {
+  return leaving_ && keeps(lease.connection);
+}
+
+void Lending::complain(const Lease& lease, const Error& problem) {
+  journal_.log_of_peer(Level::kWarning, Event::kTrouble, cat("not granted: ", problem.describe()),
+                       {.uid = lease.peer.uid, .pid = lease.peer.pid, .bytes = lease.size});
 }
 
 void Lending::cap(Slices most) {

@@ -4,13 +4,16 @@
 #include <cstdint>
 #include <map>
 #include <string_view>
+#include <unordered_set>
 
 #include "base/unique_fd.hpp"
 #include "event_loop.hpp"
 #include "journal.hpp"
+#include "ledger.hpp"
 #include "peer.hpp"
 #include "reservation.hpp"
 #include "source/source.hpp"
+#include "supervisor.hpp"
 #include "worker.hpp"
 
 namespace carveout::daemon {
@@ -21,6 +24,7 @@ struct Lease {
   std::uint64_t connection = 0;
   Peer peer;
   Identity identity;
+  Bytes asked;
   Bytes size;
   ino_t inode = 0;
   std::chrono::system_clock::time_point since;
@@ -47,14 +51,9 @@ class Lending {
     virtual void on_failed() = 0;
   };
 
-  // All must outlive this.
+  // All must outlive this. Without a ledger nothing is recorded, nor kept by the supervisor.
   Lending(EventLoop& loop, Worker& worker, Source& source, Reservation& reservation,
-          Journal& journal)
-      : loop_(loop),
-        worker_(worker),
-        source_(source),
-        reservation_(reservation),
-        journal_(journal) {}
+          Journal& journal, Ledger* ledger, Supervisor& supervisor);
   Lending(const Lending&) = delete;
   Lending& operator=(const Lending&) = delete;
   Lending(Lending&&) = delete;
@@ -63,9 +62,17 @@ class Lending {
 
   [[nodiscard]] Figures figures_for(uid_t user) const { return reservation_.figures_for(user); }
 
-  // False when the accounts do not allow it: nothing has happened then. Otherwise `borrower` hears.
-  bool begin(Borrower& borrower, std::uint64_t connection, int socket, const Peer& peer,
-             Slices ask);
+  // False when the accounts or the ledger do not allow it: nothing is charged then. Otherwise
+  // `borrower` hears.
+  bool begin(Borrower& borrower, std::uint64_t connection, int socket, const Peer& peer, Bytes ask);
+  // A request that was not worth begin().
+  void refused(std::uint64_t connection, const Peer& peer, Bytes ask, std::string_view reason);
+
+  // To be called before the reply is sent, each time that it is tried. After an error it must not
+  // be.
+  Result<void> record_grant(std::uint64_t lease);
+  // The kernel takes the reply later: until then, nothing is lent.
+  void held_up(std::uint64_t lease);
 
   // The borrower has the memory: our own descriptor is closed, the lease goes on.
   void answered(std::uint64_t lease, UniqueFd memory);
@@ -74,33 +81,64 @@ class Lending {
   // kernel.
   void undo(std::uint64_t lease, UniqueFd memory);
 
-  // The kernel would not carry the memory: undone, and nothing is promised for as long as the
-  // kernel's refusals hold.
+  // The memory cannot be handed over: undone, and nothing is promised for as long as a refusal by
+  // the kernel holds.
   void undeliverable(std::uint64_t lease, UniqueFd memory, std::string_view reason);
 
   // The connection is closed: the slices are free now. (What the borrower itself still holds keeps
   // its pages; a later grant is a new allocation.)
   void release(std::uint64_t lease);
 
+  // Whether the service manager has a copy of the connection, so that closing ours does not end it.
+  [[nodiscard]] bool keeps(std::uint64_t connection) const { return kept_.contains(connection); }
+  // Its leases are released, and the manager lets go of it.
+  void connection_ended(std::uint64_t connection);
+
+  // --- after a restart ---
+
+  // A connection that the manager has kept, a lease on it that goes on, and a request on it that an
+  // earlier start had read (false as begin()).
+  void keep(std::uint64_t connection) { kept_.insert(connection); }
+  void adopt(const LedgerRecord& lease, const Peer& peer);
+  bool resume(Borrower& borrower, const LedgerRecord& request, int socket, const Peer& peer);
+  // What cannot go on: a lease, and a kept connection without any.
+  void dropped(std::uint64_t connection, std::string_view reason);
+  void lost(const LedgerRecord& lease, std::string_view reason);
+
+  // The daemon ends: leases on kept connections outlive it, whatever is called from now on.
+  void leave() { leaving_ = true; }
+  [[nodiscard]] bool leaving() const { return leaving_; }
+
   [[nodiscard]] const std::map<std::uint64_t, Lease>& leases() const { return leases_; }
   [[nodiscard]] std::uint64_t granted() const { return granted_; }
   [[nodiscard]] std::uint64_t released() const { return released_; }
+  [[nodiscard]] std::uint64_t adopted() const { return adopted_; }
+  [[nodiscard]] std::uint64_t lost() const { return lost_; }
 
  private:
   class Grant;
   class GiveBack;
+  class Forget;
   void finish(Grant& grant);
   void cap(Slices most);
+  void complain(const Lease& lease, const Error& problem);
+  [[nodiscard]] bool outlives_us(const Lease& lease) const;
 
   EventLoop& loop_;
   Worker& worker_;
   Source& source_;
   Reservation& reservation_;
   Journal& journal_;
+  Ledger* ledger_;
+  Supervisor& supervisor_;
+  std::unordered_set<std::uint64_t> kept_;  // connections in the supervisor's store
+  bool leaving_ = false;
   std::map<std::uint64_t, Lease> leases_;
   std::uint64_t last_lease_ = 0;
   std::uint64_t granted_ = 0;
   std::uint64_t released_ = 0;
+  std::uint64_t adopted_ = 0;
+  std::uint64_t lost_ = 0;
   EventLoop::Source cap_timer_;
 };
 

@@ -5,12 +5,16 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
+#include <cstring>
 #include <utility>
 
+#include "base/file.hpp"
 #include "base/text.hpp"
 #include "wire/channel.hpp"
 
@@ -58,12 +62,6 @@ bool hand_to_group(const std::string& path, const std::string& group) {
 }
 
 }  // namespace
-
-std::string directory_of(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
 
 Result<void> check_socket_path(const std::string& path) {
   if (const auto address = wire::socket_address(path); !address) return address.error();
@@ -120,12 +118,37 @@ Result<std::unique_ptr<Listener>> Listener::open(ListenerContext& context, std::
       ::lstat(listener->path().c_str(), &status) != 0) {
     return system_error(errno, context_of(listener->path()), "its mode cannot be set");
   }
+  listener->owns_file_ = true;
   listener->device_ = status.st_dev;
   listener->inode_ = status.st_ino;
   listener->refuses_descriptors_ = wire::refuse_descriptors(listener->socket_.get());
   if (::listen(listener->socket_.get(), SOMAXCONN) != 0) {
     return system_error(errno, context_of(listener->path()), "cannot be listened on");
   }
+  if (auto watched = listener->watch(); !watched) return watched.error();
+  return listener;
+}
+
+Result<std::unique_ptr<Listener>> Listener::take_over(ListenerContext& context, std::uint64_t id,
+                                                      UniqueFd socket, Accepted accepted) {
+  const Error unfit{Code::kInvalid, 0, "a socket that the service manager passes as \"lend\"",
+                    "is not listening as AF_UNIX, SOCK_SEQPACKET: write ListenSequentialPacket= in "
+                    "the socket unit"};
+  if (sd_is_socket(socket.get(), AF_UNIX, SOCK_SEQPACKET, 1) <= 0) return unfit;
+  sockaddr_un address{};
+  socklen_t length = sizeof address;
+  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
+      length <= offsetof(sockaddr_un, sun_path) || address.sun_path[0] == '\0') {
+    return unfit;
+  }
+  // The path may fill its place to the last byte.
+  const std::string path(std::begin(address.sun_path),
+                         ::strnlen(std::begin(address.sun_path), sizeof address.sun_path));
+  std::unique_ptr<Listener> listener(new Listener(
+      context, id, {.path = path, .type = SOCK_SEQPACKET, .mode = 0, .group = "carveout"},
+      std::move(accepted), std::move(socket)));
+  listener->in_group_ = true;  // whom the file belongs to is the socket unit's business
+  listener->refuses_descriptors_ = wire::refuse_descriptors(listener->socket_.get());
   if (auto watched = listener->watch(); !watched) return watched.error();
   return listener;
 }
@@ -141,7 +164,7 @@ Listener::Listener(ListenerContext& context, std::uint64_t id, ListenerSettings 
 Listener::~Listener() {
   context_.poll_set.remove(id_, socket_.get());
   struct stat status {};
-  if (::lstat(path().c_str(), &status) == 0 && status.st_dev == device_ &&
+  if (owns_file_ && ::lstat(path().c_str(), &status) == 0 && status.st_dev == device_ &&
       status.st_ino == inode_) {
     ::unlink(path().c_str());
   }

@@ -32,9 +32,6 @@ struct ListenerContext {
   std::function<bool()> make_room;
 };
 
-// The directory that `path` stands in.
-std::string directory_of(const std::string& path);
-
 // Refuses a path that is too long, whose directory is missing or not ours to write, or that is
 // something else than a socket. Whether somebody listens on it is not looked at.
 Result<void> check_socket_path(const std::string& path);
@@ -47,6 +44,10 @@ class Listener final : public PollSet::Member {
   // Refuses what check_socket_path() does, and a path that another process listens on.
   static Result<std::unique_ptr<Listener>> open(ListenerContext& context, std::uint64_t id,
                                                 ListenerSettings settings, Accepted accepted);
+  // One that listens already, on behalf of the service manager: its file stays. Refuses what is not
+  // a listening AF_UNIX SOCK_SEQPACKET socket.
+  static Result<std::unique_ptr<Listener>> take_over(ListenerContext& context, std::uint64_t id,
+                                                     UniqueFd socket, Accepted accepted);
   ~Listener() override;
 
   [[nodiscard]] const std::string& path() const { return settings_.path; }
@@ -73,6 +74,7 @@ class Listener final : public PollSet::Member {
   UniqueFd socket_;
   bool refuses_descriptors_ = false;
   bool in_group_ = false;
+  bool owns_file_ = false;
   dev_t device_ = 0;  // of the socket's file, so that only our own is removed
   ino_t inode_ = 0;
   EventLoop::Source pause_;

@@ -7,6 +7,7 @@
 #include "base/file.hpp"
 #include "daemon.hpp"
 #include "options.hpp"
+#include "startup.hpp"
 
 namespace carveout::daemon {
 namespace {

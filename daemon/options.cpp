@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/file.hpp"
 #include "base/text.hpp"
 #include "version.hpp"
 
@@ -92,7 +93,7 @@ class WholeConfig : public CLI::ConfigTOML {
 
 // Options as text, as CLI11 fills them.
 struct Texts {
-  std::string size, base, max_bytes_per_uid;
+  std::string size, base, max_bytes_per_uid, ledger;
 };
 
 void declare(CLI::App& app, Options& options, Texts& texts) {
@@ -113,10 +114,13 @@ void declare(CLI::App& app, Options& options, Texts& texts) {
                  "The reservation's base address as borrowers are told it; not used for anything")
       ->check(address())
       ->default_str(hexadecimal(options.base));
-  app.add_option("--socket", options.sockets, "Lend on this socket; may be given several times")
+  app.add_option(
+         "--socket", options.sockets,
+         "Lend on this socket; may be given several times. The default is only for when the "
+         "service manager passes none")
       ->type_name("PATH")
       ->allow_extra_args(false)
-      ->default_str(options.sockets.front());
+      ->default_str(kDefaultSocket);
   app.add_option("--control", options.control,
                  "The operator's socket (carveoutctl); its directory must be private, and the "
                  "instance's lock stands beside it")
@@ -139,6 +143,16 @@ void declare(CLI::App& app, Options& options, Texts& texts) {
                  "Close a connection that has not sent a good key for so many seconds; 0: never")
       ->type_name("SECONDS")
       ->check(CLI::Range(0U, 86'400U))
+      ->capture_default_str();
+  app.add_option(
+         "--ledger", texts.ledger,
+         "Record what is lent in FILE, so that leases survive the daemon; none: do not, and "
+         "keep nothing in the service manager's store")
+      ->type_name("FILE")
+      ->default_str("ledger.jsonl beside the control socket");
+  app.add_option("--store-max", options.store_max,
+                 "The most connections with leases; not above FileDescriptorStoreMax= of the unit")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{65'536}))
       ->capture_default_str();
   app.add_flag("--check", options.check,
                "Check the settings, the key and that the backend gives memory, then end")
@@ -179,6 +193,9 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
     options.max_bytes_per_uid = *parse_bytes(texts.max_bytes_per_uid);
   }
   if (!texts.base.empty()) options.base = *parse_address(texts.base);
+  options.ledger = texts.ledger.empty()     ? cat(directory_of(options.control), "/ledger.jsonl")
+                   : texts.ledger == "none" ? ""
+                                            : texts.ledger;
   if (options.key_file.empty()) {
     std::cerr << "carveoutd: --key-file is missing: name a file (mode 0640) whose first line is "
                  "the key that borrowers send\n";

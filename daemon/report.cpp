@@ -1,55 +1,18 @@
 #include "report.hpp"
 
-#include <rapidjson/stringbuffer.h>
-#include <rapidjson/writer.h>
 #include <unistd.h>
 
 #include <string_view>
 
-#include "base/text.hpp"
+#include "base/json.hpp"
 #include "version.hpp"
 
 namespace carveout::daemon {
 namespace {
 
-// A JSON writer that takes our own types. Text from outside (a command's name need not be UTF-8)
-// is made printable first.
-class Json {
- public:
-  Json() : writer_(buffer_) {}
-
-  Json& object() { return writer_.StartObject(), *this; }
-  Json& object(std::string_view name) { return key(name), object(); }
-  Json& end() { return writer_.EndObject(), *this; }
-  Json& array(std::string_view name) { return key(name), writer_.StartArray(), *this; }
-  Json& end_array() { return writer_.EndArray(), *this; }
-  Json& string(std::string_view value) {
-    const std::string safe = printable(value, 4096);
-    writer_.String(safe.data(), static_cast<rapidjson::SizeType>(safe.size()));
-    return *this;
-  }
-  Json& text(std::string_view name, std::string_view value) { return key(name), string(value); }
-  Json& number(std::string_view name, std::uint64_t value) {
-    return key(name), writer_.Uint64(value), *this;
-  }
-  Json& boolean(std::string_view name, bool value) { return key(name), writer_.Bool(value), *this; }
-  Json& seconds(std::string_view name, std::chrono::system_clock::time_point at) {
-    using Seconds = std::chrono::duration<double>;
-    key(name);
-    writer_.Double(std::chrono::duration_cast<Seconds>(at.time_since_epoch()).count());
-    return *this;
-  }
-
-  [[nodiscard]] std::string take() const { return {buffer_.GetString(), buffer_.GetSize()}; }
-
- private:
-  void key(std::string_view name) {
-    writer_.Key(name.data(), static_cast<rapidjson::SizeType>(name.size()));
-  }
-
-  rapidjson::StringBuffer buffer_;
-  rapidjson::Writer<rapidjson::StringBuffer> writer_;
-};
+double seconds(std::chrono::system_clock::time_point at) {
+  return std::chrono::duration_cast<std::chrono::duration<double>>(at.time_since_epoch()).count();
+}
 
 std::string_view name_of(DescriptorKind kind) {
   switch (kind) {
@@ -63,7 +26,7 @@ std::string_view name_of(DescriptorKind kind) {
   return "";
 }
 
-void write_counters(Json& json, const Status& status) {
+void write_counters(JsonWriter& json, const Status& status) {
   const Counters& counters = status.counters;
   json.object("counters")
       .number("accepted", counters.accepted)
@@ -74,6 +37,8 @@ void write_counters(Json& json, const Status& status) {
       .number("infos", counters.infos)
       .number("granted", status.granted)
       .number("released", status.released)
+      .number("adopted", status.adopted)
+      .number("lost", status.lost)
       .number("refused_key", counters.refused_key)
       .number("refused_op", counters.refused_op)
       .number("refused_size", counters.refused_size)
@@ -87,12 +52,12 @@ void write_counters(Json& json, const Status& status) {
 }  // namespace
 
 std::string status_json(const Status& status) {
-  Json json;
+  JsonWriter json;
   json.object()
       .boolean("ok", true)
       .text("version", kVersion)
       .number("pid", static_cast<std::uint64_t>(::getpid()))
-      .seconds("started_unix_s", status.started)
+      .real("started_unix_s", seconds(status.started))
       .text("backend", status.source.name)
       .text("backend_detail", status.source.detail)
       .text("descriptor", name_of(status.source.kind))
@@ -106,6 +71,11 @@ std::string status_json(const Status& status) {
       .number("borrowers", status.borrowers)
       .number("connections", status.connections)
       .boolean("refuses_descriptors", status.refuses_descriptors)
+      .text("ledger", status.ledger)
+      .number("ledger_records", status.ledger_records)
+      .number("ledger_owed", status.ledger_owed)
+      .number("store_used", status.store_used)
+      .number("store_most", status.store_most)
       .array("sockets");
   for (const std::string& socket : status.sockets)
     json.string(socket);
@@ -115,7 +85,7 @@ std::string status_json(const Status& status) {
 }
 
 std::string leases_json(const std::map<std::uint64_t, Lease>& leases) {
-  Json json;
+  JsonWriter json;
   json.object().boolean("ok", true).array("leases");
   for (const auto& [id, lease] : leases) {
     json.object()
@@ -129,14 +99,14 @@ std::string leases_json(const std::map<std::uint64_t, Lease>& leases) {
         .text("unit", lease.identity.unit)
         .text("cgroup", lease.identity.cgroup)
         .number("inode", lease.inode)
-        .seconds("since_unix_s", lease.since)
+        .real("since_unix_s", seconds(lease.since))
         .end();
   }
   return json.end_array().end().take();
 }
 
 std::string draining_json(bool draining, std::size_t leases) {
-  Json json;
+  JsonWriter json;
   return json.object()
       .boolean("ok", true)
       .boolean("draining", draining)

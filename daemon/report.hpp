@@ -29,6 +29,13 @@ struct Status {
   Counters counters = {};
   std::uint64_t granted = 0;
   std::uint64_t released = 0;
+  std::uint64_t adopted = 0;  // leases of an earlier start that went on, and that did not
+  std::uint64_t lost = 0;
+  std::string ledger = {};  // its path; empty: none
+  std::uint64_t ledger_records = 0;
+  std::size_t ledger_owed = 0;  // what happened, but could not be recorded yet
+  std::size_t store_used = 0;   // of the service manager's descriptor store; store_most 0: none
+  std::size_t store_most = 0;
   std::uint64_t log_lines_dropped = 0;
   std::uint64_t log_lines_left_out = 0;
 };

@@ -32,12 +32,12 @@ void Charge::cancel() {
 }
 
 Figures Reservation::with(Slices largest) const {
-  return {.base = base_, .size = size_.bytes(), .free = free_.bytes(), .largest = largest.bytes()};
+  return {.base = base_, .size = size_.bytes(), .free = free().bytes(), .largest = largest.bytes()};
 }
 
 Slices Reservation::largest() const {
   if (draining_) return Slices(0);
-  return cap_ ? std::min(free_, *cap_) : free_;
+  return cap_ ? std::min(free(), *cap_) : free();
 }
 
 Slices Reservation::largest_for(UserId user) const {
@@ -49,10 +49,14 @@ Slices Reservation::largest_for(UserId user) const {
 
 std::optional<Charge> Reservation::charge(Slices ask, UserId user) {
   if (ask == Slices(0) || ask > largest_for(user)) return std::nullopt;
-  free_ = free_ - ask;
+  return adopt(ask, user);
+}
+
+Charge Reservation::adopt(Slices lent, UserId user) {
+  used_ = used_ + lent;
   Slices& held = held_[user];
-  held = held + ask;
-  return Charge(*this, user, ask);
+  held = held + lent;
+  return {*this, user, lent};
 }
 
 void Reservation::cap_largest(Slices most) {
@@ -60,7 +64,7 @@ void Reservation::cap_largest(Slices most) {
 }
 
 void Reservation::take_back(Slices slices, UserId user) {
-  free_ = free_ + slices;
+  used_ = used_ - slices;
   const auto held = held_.find(user);
   held->second = held->second - slices;
   // Users come and go: only those that hold something are kept.

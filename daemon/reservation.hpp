@@ -50,7 +50,7 @@ class Reservation {
  public:
   // `most_per_user`: what one user may have at once, over all its connections.
   Reservation(Bytes base, Slices size, std::optional<Slices> most_per_user = std::nullopt)
-      : base_(base), size_(size), free_(size), most_per_user_(most_per_user) {}
+      : base_(base), size_(size), most_per_user_(most_per_user) {}
   Reservation(const Reservation&) = delete;
   Reservation& operator=(const Reservation&) = delete;
   Reservation(Reservation&&) = delete;
@@ -64,6 +64,9 @@ class Reservation {
 
   // Empty when `ask` is none, or more than largest_for(user).
   std::optional<Charge> charge(Slices ask, UserId user);
+  // What is lent already, by an earlier start: whatever the limits are now. Beyond the reservation
+  // (it is smaller now) nothing is free until enough of it has come back.
+  Charge adopt(Slices lent, UserId user);
 
   // While draining nothing is granted; what is lent stays lent.
   void set_draining(bool draining) { draining_ = draining; }
@@ -77,13 +80,14 @@ class Reservation {
 
  private:
   friend class Charge;
+  [[nodiscard]] Slices free() const { return used_ < size_ ? size_ - used_ : Slices(0); }
   [[nodiscard]] Slices largest() const;
   [[nodiscard]] Figures with(Slices largest) const;
   void take_back(Slices slices, UserId user);
 
   Bytes base_;
   Slices size_;
-  Slices free_;
+  Slices used_;
   std::optional<Slices> most_per_user_;
   std::unordered_map<UserId, Slices> held_;  // by users that hold any
   std::optional<Slices> cap_;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "failpoint.hpp"
 #include "wire/channel.hpp"
 
 namespace carveout::daemon {
@@ -53,8 +54,13 @@ Session::~Session() {
     std::erase(leases_, outgoing_.lease);
     context_.lending.undo(outgoing_.lease, std::move(outgoing_.memory));
   }
+  // With a copy of it elsewhere, closing ours would not end it.
+  if (context_.lending.keeps(id_) && !context_.lending.leaving()) {
+    ::shutdown(socket_.get(), SHUT_RDWR);
+  }
   socket_.reset();
   release_leases();
+  context_.lending.connection_ended(id_);
 }
 
 void Session::release_leases() {
@@ -64,6 +70,22 @@ void Session::release_leases() {
 
 Result<void> Session::start() {
   return context_.poll_set.watch(id_, socket_.get(), EPOLLIN, *this);
+}
+
+Result<void> Session::adopt(const std::vector<LedgerRecord>& leases) {
+  for (const LedgerRecord& lease : leases) {
+    context_.lending.adopt(lease, peer_);
+    leases_.push_back(lease.lease);
+  }
+  context_.idle.remove(place_);
+  return start();
+}
+
+void Session::resume(const LedgerRecord& request) {
+  if (!context_.lending.resume(*this, request, socket_.get(), peer_)) {
+    return refuse(wire::Refusal::kNotEnough);
+  }
+  if (!wait_for_grant()) context_.poll_set.remove(id_, socket_.get());
 }
 
 void Session::on_ready(std::uint32_t events) {
@@ -112,17 +134,20 @@ void Session::handle(std::string_view datagram) {
 
 void Session::handle_alloc(const wire::Request& request) {
   if (!request.size || *request.size == Bytes(0) || *request.size > info().size) {
+    context_.lending.refused(id_, peer_, request.size.value_or(Bytes(0)), "bad size");
     return refuse(wire::Refusal::kBadSize);
   }
-  if (!context_.lending.begin(*this, id_, socket_.get(), peer_, Slices::holding(*request.size))) {
+  if (!context_.lending.begin(*this, id_, socket_.get(), peer_, *request.size)) {
     return refuse(wire::Refusal::kNotEnough);
   }
-  state_ = State::kGranting;
   context_.idle.remove(place_);
-  // Not for requests; and of a hang-up only to be told once.
-  if (!context_.poll_set.watch(id_, socket_.get(), EPOLLONESHOT, *this)) {
-    context_.poll_set.remove(id_, socket_.get());
-  }
+  if (!wait_for_grant()) context_.poll_set.remove(id_, socket_.get());
+}
+
+// Not for requests; and of a hang-up only to be told once.
+Result<void> Session::wait_for_grant() {
+  state_ = State::kGranting;
+  return context_.poll_set.watch(id_, socket_.get(), EPOLLONESHOT, *this);
 }
 
 void Session::on_granted(const Lease& lease, UniqueFd memory) {
@@ -130,7 +155,8 @@ void Session::on_granted(const Lease& lease, UniqueFd memory) {
   state_ = State::kSending;
   send({.bytes = wire::encode_grant({.base = info().base, .size = lease.size}),
         .memory = std::move(memory),
-        .lease = lease.id});
+        .lease = lease.id,
+        .size = lease.size});
 }
 
 void Session::on_failed() {
@@ -148,10 +174,15 @@ void Session::refuse(wire::Refusal refusal) {
 }
 
 void Session::send(Outgoing reply) {
-  switch (wire::send(socket_.get(), reply.bytes, reply.memory ? reply.memory.get() : -1)) {
+  // The last step before the reply leaves, so that a daemon that dies leaves little to guess.
+  if (const auto recorded = context_.lending.record_grant(reply.lease); !recorded) {
+    return cannot_send(reply, recorded.error().describe());
+  }
+  switch (send_now(reply)) {
     case wire::Transfer::kDone:
       return sent(reply);
     case wire::Transfer::kLater: {
+      context_.lending.held_up(reply.lease);
       outgoing_ = std::move(reply);
       if (ticket_ % 2 == 0) context_.stalls.set(id_, ++ticket_);
       state_ = State::kSending;
@@ -159,12 +190,23 @@ void Session::send(Outgoing reply) {
       return watched ? void() : end();
     }
     case wire::Transfer::kTooMany:
-      return cannot_send(reply);
+      return cannot_send(
+          reply,
+          "the kernel holds as many descriptors in flight as it allows this user (RLIMIT_NOFILE): "
+          "borrowers are not reading their replies");
     default:
       // The reply goes the way of the session: ~Session undoes the lease.
       outgoing_ = std::move(reply);
       return end();
   }
+}
+
+wire::Transfer Session::send_now(const Outgoing& reply) {
+  const bool grant = reply.lease != 0;
+  if (grant && fails_at("send", "before", reply.size)) return wire::Transfer::kBroken;
+  const auto sent = wire::send(socket_.get(), reply.bytes, grant ? reply.memory.get() : -1);
+  if (grant && fails_at("send", "after", reply.size)) return wire::Transfer::kBroken;
+  return sent;
 }
 
 void Session::sent(Outgoing& reply) {
@@ -174,12 +216,9 @@ void Session::sent(Outgoing& reply) {
   if (state_ != State::kReading) resume_reading();
 }
 
-void Session::cannot_send(Outgoing& reply) {
+void Session::cannot_send(Outgoing& reply, std::string_view reason) {
   std::erase(leases_, reply.lease);
-  context_.lending.undeliverable(
-      reply.lease, std::move(reply.memory),
-      "the kernel holds as many descriptors in flight as it allows this user (RLIMIT_NOFILE): "
-      "borrowers are not reading their replies");
+  context_.lending.undeliverable(reply.lease, std::move(reply.memory), reason);
   refuse(wire::Refusal::kNotEnough);
 }
 

@@ -16,6 +16,7 @@
 #include "lending.hpp"
 #include "peer.hpp"
 #include "poll_set.hpp"
+#include "wire/channel.hpp"
 #include "wire/codec.hpp"
 
 namespace carveout::daemon {
@@ -53,6 +54,10 @@ class Session final : public PollSet::Member, public Lending::Borrower {
 
   // Begins to watch the socket.
   Result<void> start();
+  // The same for a connection of an earlier start, whose leases go on.
+  Result<void> adopt(const std::vector<LedgerRecord>& leases);
+  // Serves what an earlier start had read. May end the session.
+  void resume(const LedgerRecord& request);
 
   [[nodiscard]] const Peer& peer() const { return peer_; }
   [[nodiscard]] bool has_lease() const { return !leases_.empty(); }
@@ -71,6 +76,7 @@ class Session final : public PollSet::Member, public Lending::Borrower {
     std::string bytes = {};
     UniqueFd memory = {};
     std::uint64_t lease = 0;
+    Bytes size = {};  // of the lease
     bool last = false;
   };
 
@@ -79,8 +85,10 @@ class Session final : public PollSet::Member, public Lending::Borrower {
   void handle_alloc(const wire::Request& request);
   void refuse(wire::Refusal refusal);
   void send(Outgoing reply);
+  [[nodiscard]] wire::Transfer send_now(const Outgoing& reply);
   void sent(Outgoing& reply);
-  void cannot_send(Outgoing& reply);
+  void cannot_send(Outgoing& reply, std::string_view reason);
+  [[nodiscard]] Result<void> wait_for_grant();
   void resume_reading();
   void release_leases();
   void finish();

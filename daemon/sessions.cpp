@@ -51,14 +51,36 @@ void Sessions::accept(std::uint64_t id, UniqueFd socket, const Peer& peer) {
     return;
   }
   auto session = std::make_unique<Session>(context_, id, std::move(socket), peer);
-  if (auto started = session->start(); !started) {
-    journal_.log_of_peer(Level::kWarning, Event::kTrouble, started.error().describe(),
-                         {.uid = peer.uid, .pid = peer.pid});
-    return;
-  }
+  if (auto started = session->start(); !started) return complain(peer, started.error());
   ++by_user_[peer.uid];
   sessions_.emplace(id, std::move(session));
   if (!stranger_timer_) wait_for_strangers();
+}
+
+void Sessions::adopt(std::uint64_t id, UniqueFd socket, const Peer& peer,
+                     const std::vector<LedgerRecord>& leases) {
+  ++by_user_[peer.uid];
+  const auto session =
+      sessions_.emplace(id, std::make_unique<Session>(context_, id, std::move(socket), peer)).first;
+  if (auto adopted = session->second->adopt(leases); !adopted) {
+    complain(peer, adopted.error());
+    end(id);
+  }
+}
+
+void Sessions::resume(std::uint64_t id, const LedgerRecord& request) {
+  const auto session = sessions_.find(id);
+  if (session != sessions_.end()) session->second->resume(request);
+}
+
+void Sessions::end_all() {
+  while (!sessions_.empty())
+    end(sessions_.begin()->first);
+}
+
+void Sessions::complain(const Peer& peer, const Error& problem) {
+  journal_.log_of_peer(Level::kWarning, Event::kTrouble, problem.describe(),
+                       {.uid = peer.uid, .pid = peer.pid});
 }
 
 bool Sessions::make_room() {

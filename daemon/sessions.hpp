@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <vector>
 
 #include "deadline_queue.hpp"
 #include "idle_order.hpp"
@@ -34,6 +35,15 @@ class Sessions {
   // Takes over a new connection, watched under `id`, or closes it.
   void accept(std::uint64_t id, UniqueFd socket, const Peer& peer);
 
+  // The same for a connection of an earlier start, whatever the limits are: `leases` go on.
+  void adopt(std::uint64_t id, UniqueFd socket, const Peer& peer,
+             const std::vector<LedgerRecord>& leases);
+  // Serves what that start had read on it, once all leases are adopted.
+  void resume(std::uint64_t id, const LedgerRecord& request);
+
+  // Ends all of them.
+  void end_all();
+
   // Closes the oldest connection that never sent a good key, or else the one that has been silent
   // longest of those without a lease, if that is a second at least.
   bool make_room();
@@ -45,6 +55,7 @@ class Sessions {
 
  private:
   void end(std::uint64_t id);
+  void complain(const Peer& peer, const Error& problem);
   void wait_for_strangers();
   void close_strangers();
 

@@ -16,6 +16,12 @@ bool fill_standard_descriptors() {
   }
 }
 
+std::string directory_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
 Result<std::string> read_up_to(int fd, std::size_t limit, const std::string& context) {
   std::string text(limit, '\0');
   std::size_t have = 0;

@@ -13,6 +13,9 @@ namespace carveout {
 // error. The first thing in main(). False if that failed.
 [[nodiscard]] bool fill_standard_descriptors();
 
+// The directory that `path` stands in.
+[[nodiscard]] std::string directory_of(const std::string& path);
+
 // Reads at most `limit` bytes of an open file from where it stands. Blocks as the file does.
 Result<std::string> read_up_to(int fd, std::size_t limit, const std::string& context);
 

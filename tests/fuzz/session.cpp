@@ -49,7 +49,8 @@ struct World {
   std::unique_ptr<Worker> worker = *Worker::start();
   Counters counters;
   KeyRing keys{*wire::Key::from("k")};
-  Lending lending{*loop, *worker, *source, reservation, journal};
+  Supervisor supervisor{0};
+  Lending lending{*loop, *worker, *source, reservation, journal, nullptr, supervisor};
   Sessions sessions{*loop,
                     poll_set,
                     lending,

@@ -61,6 +61,8 @@ const std::vector<PlantedFile>& good_tree() {
       {"daemon/daemon.cpp",
        "#include \"options.hpp\"\n#include \"wire/codec.hpp\"\n#include \"source/source.hpp\"\n"
        "#include \"version.hpp\"\n  #  include <iostream>\n"},
+      {"daemon/adoption.cpp", "#include \"ledger_record.hpp\"\n#include <map>\n"},
+      {"tools/carveoutctl/audit.cpp", "#include \"ledger_record.hpp\"\n"},
       {"tools/carveoutctl/claim.hpp", "#include \"base/text.hpp\"\n"},
       {"tools/carveoutctl/main.cpp",
        "#include \"claim.hpp\"\n#include \"wire/channel.hpp\"\n#include \"version.hpp\"\n"},
@@ -125,6 +127,9 @@ constexpr Planted kPlanted[] = {
      "carveoutctl must not include daemon"},
     {"tools/carveoutctl/bad.cpp", R"(#include "../../daemon/options.hpp")",
      "carveoutctl must not include daemon"},
+    {"tools/carveoutctl/bad.cpp", R"(#include "ledger_record.hpp")",
+     "carveoutctl must not include daemon"},
+    {"daemon/adoption.cpp", "#include <unistd.h>", "pure and must not include <unistd.h>"},
     {"tools/carveoutctl/bad.cpp", R"(#include "source/source.hpp")",
      "carveoutctl must not include source"},
     {"tools/carveout-probe/bad.cpp", R"(#include "cuda/mapping.hpp")",

@@ -81,7 +81,7 @@ const Peer LendingTest::kPeer{.uid = ::getuid(), .gid = ::getgid(), .pid = ::get
 LendingTest::LendingTest()
     : log_(test::make_pipe()),
       journal_(journal_on(log_.write_end.get())),
-      lending_(*loop_, *worker_, source_, reservation_, *journal_) {
+      lending_(*loop_, *worker_, source_, reservation_, *journal_, nullptr, supervisor_) {
   FakeBorrower::order.clear();
   descriptors_ = test::open_descriptors();
 }
@@ -93,7 +93,8 @@ LendingTest::~LendingTest() {
 }
 
 bool LendingTest::begin(FakeBorrower& borrower, std::uint64_t slices, std::uint64_t connection) {
-  return lending_.begin(borrower, connection, connection_.first.get(), kPeer, Slices(slices));
+  return lending_.begin(borrower, connection, connection_.first.get(), kPeer,
+                        Slices(slices).bytes());
 }
 
 void LendingTest::grant(FakeBorrower& borrower, std::uint64_t slices, std::uint64_t connection) {

@@ -81,6 +81,7 @@ class LendingTest : public testing::Test {
   FakeSource source_;
   Reservation reservation_{Bytes(0x280200000), Slices(kSlices)};
   std::pair<UniqueFd, UniqueFd> connection_ = test::socket_pair();
+  Supervisor supervisor_{0};
   std::unique_ptr<Worker> worker_ = *Worker::start();
   Lending lending_;
   // Its first timer makes the loop open a descriptor, which no test shall count.

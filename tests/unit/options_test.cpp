@@ -83,8 +83,11 @@ TEST_F(OptionsTest, HaveTheDocumentedDefaults) {
   EXPECT_EQ(options.backend, "memfd");
   EXPECT_EQ(options.size, Bytes(2145386496));
   EXPECT_EQ(options.base, Bytes(10739515392));
-  EXPECT_THAT(options.sockets, ElementsAre("/run/carveout/carveout.sock"));
+  EXPECT_TRUE(options.sockets.empty());  // whatever the service manager passes, or kDefaultSocket
+  EXPECT_STREQ(kDefaultSocket, "/run/carveout/carveout.sock");
   EXPECT_EQ(options.control, "/run/carveoutd/control.sock");
+  EXPECT_EQ(options.ledger, "/run/carveoutd/ledger.jsonl");
+  EXPECT_EQ(options.store_max, 1024U);
   EXPECT_EQ(options.key_file, "/key");
   EXPECT_EQ(options.max_bytes_per_uid, std::nullopt);
   EXPECT_EQ(options.max_connections_per_uid, std::nullopt);
@@ -268,7 +271,7 @@ TEST_F(OptionsTest, HelpShowsTheDefaultsThatHold) {
   const Options defaults;
   EXPECT_EQ(default_in_help(help, "--backend"), defaults.backend);
   EXPECT_EQ(default_in_help(help, "--control"), defaults.control);
-  EXPECT_EQ(default_in_help(help, "--socket"), defaults.sockets.front());
+  EXPECT_EQ(default_in_help(help, "--socket"), kDefaultSocket);
   EXPECT_EQ(default_in_help(help, "--config"), kDefaultConfig);
   EXPECT_EQ(default_in_help(help, "--key-file"), "");
   // And in a form that the option takes.

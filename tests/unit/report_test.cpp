@@ -55,6 +55,13 @@ Status some_status() {
                        .stalled = 18},
           .granted = 19,
           .released = 20,
+          .adopted = 26,
+          .lost = 27,
+          .ledger = "/run/x/ledger.jsonl",
+          .ledger_records = 28,
+          .ledger_owed = 29,
+          .store_used = 30,
+          .store_most = 31,
           .log_lines_dropped = 21,
           .log_lines_left_out = 22};
 }
@@ -64,6 +71,11 @@ TEST(StatusJson, SaysEverything) {
   EXPECT_TRUE(json["ok"].GetBool());
   EXPECT_STREQ(json["version"].GetString(), kVersion);
   EXPECT_EQ(json["pid"].GetInt(), ::getpid());
+  EXPECT_STREQ(json["ledger"].GetString(), "/run/x/ledger.jsonl");
+  EXPECT_EQ(json["ledger_records"].GetUint(), 28U);
+  EXPECT_EQ(json["ledger_owed"].GetUint(), 29U);
+  EXPECT_EQ(json["store_used"].GetUint(), 30U);
+  EXPECT_EQ(json["store_most"].GetUint(), 31U);
   EXPECT_DOUBLE_EQ(json["started_unix_s"].GetDouble(), 1764450000.25);
   EXPECT_STREQ(json["backend"].GetString(), "memfd");
   EXPECT_STREQ(json["backend_detail"].GetString(), "ordinary \"pages\"");
@@ -99,6 +111,8 @@ TEST(StatusJson, SaysEveryCounter) {
                                                  {"stalled", 18},
                                                  {"granted", 19},
                                                  {"released", 20},
+                                                 {"adopted", 26},
+                                                 {"lost", 27},
                                                  {"log_lines_dropped", 21},
                                                  {"log_lines_left_out", 22}};
   EXPECT_EQ(counters.MemberCount(), expected.size());

@@ -6,8 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "audit.hpp"
 #include "base/bytes.hpp"
 #include "base/file.hpp"
+#include "base/json.hpp"
 #include "base/text.hpp"
 #include "claim.hpp"
 #include "control_client.hpp"
@@ -34,6 +36,8 @@ struct Settings {
   bool json = false;
   bool undo = false;
   std::string size;
+  std::string ledger;
+  std::vector<std::string> files;
   std::vector<std::string> command;  // what stands behind "--"
 };
 
@@ -42,14 +46,20 @@ int complain(const Error& error) {
   return error.code == Code::kRefused ? kRefused : kFailed;
 }
 
-int show(const Settings& settings, std::string_view op,
+int show(const Settings& settings, const Result<rapidjson::Document>& reply,
          std::string (*table)(const rapidjson::Value&)) {
-  const auto reply = ask(settings.control, op);
   if (!reply) return complain(reply.error());
   std::cout << (settings.json ? pretty_json(*reply) : table(*reply)) << std::flush;
   if (std::cout.good()) return kDone;
   std::cerr << "carveoutctl: the answer cannot be written to standard output\n";
   return kFailed;
+}
+
+int run_audit(const Settings& settings) {
+  const auto reply = audit(settings.files);
+  const int shown = show(settings, reply, audit_table);
+  if (shown != kDone) return shown;
+  return find_member(*reply, "problem") == nullptr ? kDone : kFailed;
 }
 
 std::string base_name(const std::string& path) {
@@ -106,7 +116,14 @@ void declare(CLI::App& app, Settings& settings) {
   app.allow_extras();  // mistake_in() names them
 
   app.add_subcommand("status", "Show what is lent, what is free and what was refused");
-  app.add_subcommand("leases", "Show who holds what");
+  app.add_subcommand("leases", "Show who holds what")
+      ->add_option("--ledger", settings.ledger,
+                   "Of this ledger, at its end, instead of the daemon (which need not run)")
+      ->type_name("FILE");
+  app.add_subcommand("audit",
+                     "Replay ledgers (the daemon's, and those before it) and verify every record")
+      ->add_option("FILE", settings.files, "ledger.jsonl, ledger.jsonl.1, ...; in any order")
+      ->required();
   CLI::App* claim = app.add_subcommand(
       "claim",
       "Borrow SIZE and hold it until interrupted, or become a command that holds it: "
@@ -131,7 +148,7 @@ std::string mistake_in(const CLI::App& app) {
   const std::string word = rest.empty() ? "" : printable(rest.front(), 100);
   if (app.get_subcommands().empty()) {
     return cat(rest.empty() ? "" : cat("\"", word, "\" is not a command: "),
-               "say status, leases, claim or drain (drain --undo lends again)");
+               "say status, leases, claim, audit or drain (drain --undo lends again)");
   }
   if (rest.empty()) return {};
   return cat("\"", word, "\" is not expected here (a command for claim stands behind --)");
@@ -162,9 +179,16 @@ int run(int argc, char** argv) {
     std::cerr << "carveoutctl: only claim takes a command behind --, and it must not be empty\n";
     return kUsage;
   }
-  if (name == "status") return show(settings, "status", status_table);
-  if (name == "leases") return show(settings, "leases", leases_table);
-  if (name == "drain") return show(settings, settings.undo ? "undrain" : "drain", draining_line);
+  const std::string& control = settings.control;
+  if (name == "status") return show(settings, ask(control, "status"), status_table);
+  if (name == "leases" && !settings.ledger.empty()) {
+    return show(settings, leases_of_ledger(settings.ledger), leases_table);
+  }
+  if (name == "leases") return show(settings, ask(control, "leases"), leases_table);
+  if (name == "audit") return run_audit(settings);
+  if (name == "drain") {
+    return show(settings, ask(control, settings.undo ? "undrain" : "drain"), draining_line);
+  }
   return run_claim(settings);
 }
 

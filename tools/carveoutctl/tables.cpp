@@ -120,6 +120,19 @@ std::string largest(const rapidjson::Value& status) {
   return size(status, "largest_bytes") + note;
 }
 
+// Where leases are recorded, and whether they outlive the daemon.
+std::string ledger(const rapidjson::Value& status) {
+  const std::string path = text(status, "ledger");
+  if (path == kNothing) return "none: leases end with the daemon";
+  const auto owed = number(status, "ledger_owed").value_or(0);
+  if (owed != 0)
+    return cat(path, "  (cannot be written: ", owed, " records wait, nothing is lent)");
+  const auto most = number(status, "store_most").value_or(0);
+  if (most == 0) return cat(path, "; no service manager: leases end with the daemon");
+  return cat(path, "; ", count(status, "store_used"), " of ", most,
+             " connections kept by the service manager");
+}
+
 std::string refusals(const rapidjson::Value& counters) {
   return cat("key ", count(counters, "refused_key"), ", op ", count(counters, "refused_op"),
              ", size ", count(counters, "refused_size"), ", not enough ",
@@ -148,10 +161,15 @@ std::string status_table(const rapidjson::Value& status) {
                                                   : std::string(kNothing)});
     }
   }
+  rows.push_back({"ledger", ledger(status)});
   if (const auto* counters = find_member(status, "counters");
       counters != nullptr && counters->IsObject()) {
     rows.push_back(
         {"granted", cat(count(*counters, "granted"), ", released ", count(*counters, "released"))});
+    if (number(*counters, "adopted").value_or(0) + number(*counters, "lost").value_or(0) != 0) {
+      rows.push_back({"at the start", cat(count(*counters, "adopted"), " leases adopted, ",
+                                          count(*counters, "lost"), " lost")});
+    }
     rows.push_back({"refused", refusals(*counters)});
   }
   return render(rows, 0);

@@ -1,0 +1,126 @@
+#include "startup.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <string_view>
+#include <utility>
+
+#include "base/file.hpp"
+#include "base/text.hpp"
+#include "listener.hpp"
+#include "source/memfd.hpp"
+#include "wire/key.hpp"
+
+namespace carveout::daemon {
+namespace {
+
+// What is open besides connections: files in the worker's hands, sockets, the loop's own.
+constexpr rlim_t kOwnDescriptors = 32;
+
+// Where `file` (of `whose`, set by `option`) stands: whoever may write there could replace it.
+Result<void> check_directory(std::string_view whose, const std::string& file,
+                             std::string_view option) {
+  const std::string directory = directory_of(file);
+  const std::string context = cat(whose, " directory ", printable(directory, 200));
+  struct stat status {};
+  if (::stat(directory.c_str(), &status) != 0) {
+    return system_error(errno, context, "make it, with mode 0700");
+  }
+  if (status.st_uid != 0 && status.st_uid != ::geteuid()) {
+    return Error{
+        Code::kInvalid, 0, context,
+        cat("belongs to uid ", status.st_uid,
+            ", who could replace what is in it: chown it, or choose another with ", option)};
+  }
+  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    return Error{Code::kInvalid, 0, context,
+                 cat("can be written by others than its owner: chmod 0700 it, or choose another "
+                     "with ",
+                     option)};
+  }
+  return {};
+}
+
+// As many descriptors as we are allowed.
+rlim_t raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  const rlim_t before = std::exchange(limit.rlim_cur, limit.rlim_max);
+  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : before;
+}
+
+// Gives and takes back one slice: what a grant would need, once.
+Result<void> try_source(Source& source) {
+  auto buffer = source.allocate(kSliceBytes);
+  if (!buffer) return std::move(buffer).error();
+  const auto lent = source.share(*buffer);
+  return lent ? Result<void>() : lent.error();
+}
+
+}  // namespace
+
+Result<void> check(const Options& options) {
+  if (auto key = wire::read_key_file(options.key_file, wire::KeyAudience::kLender); !key) {
+    return key.error();
+  }
+  if (auto fit = check_directory("control socket's", options.control, "--control"); !fit) {
+    return fit;
+  }
+  if (!options.ledger.empty()) {
+    auto fit = check_directory("ledger's", options.ledger, "--ledger");
+    if (!fit) return fit;
+  }
+  if (auto fit = check_socket_path(options.control); !fit) return fit;
+  for (const std::string& socket : options.sockets) {
+    if (auto fit = check_socket_path(socket); !fit) return fit;
+    if (socket == options.control) {
+      return Error{Code::kInvalid, 0, cat("--socket ", socket), "is the control socket as well"};
+    }
+  }
+  return try_source(*make_source(options));
+}
+
+Result<UniqueFd> lock_instance(const std::string& control) {
+  const std::string path = cat(directory_of(control), "/lock");
+  UniqueFd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600));
+  if (!lock) return system_error(errno, cat("lock ", path), "cannot be opened");
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK) return system_error(errno, cat("lock ", path), "cannot be taken");
+    const auto holder = read_up_to(lock.get(), 32, path);
+    const std::string pid = holder ? holder->substr(0, holder->find('\n')) : "";
+    return Error{Code::kInvalid, 0, cat("lock ", path),
+                 cat("another carveoutd", pid.empty() ? "" : cat(" (pid ", printable(pid, 20), ")"),
+                     " runs with this control socket's directory: stop that one, or choose "
+                     "another directory with --control")};
+  }
+  const std::string pid = cat(::getpid(), "\n");
+  if (::ftruncate(lock.get(), 0) != 0 || ::write(lock.get(), pid.data(), pid.size()) < 0) {
+    return system_error(errno, cat("lock ", path), "cannot be written");
+  }
+  return lock;
+}
+
+std::unique_ptr<Source> make_source(const Options& /*options*/) {
+  return make_memfd_source();  // the only backend that --backend takes so far
+}
+
+ConnectionLimits limits_of(const Options& options) {
+  const rlim_t descriptors = raise_descriptor_limit();
+  const rlim_t ours = descriptors > kOwnDescriptors + 2 ? descriptors - kOwnDescriptors : 2;
+  const rlim_t unread = std::min<rlim_t>(Slices::holding(options.size).count(), ours / 2);
+  const rlim_t most = ours - unread;
+  ConnectionLimits limits{.total = static_cast<std::size_t>(most),
+                          .per_user = options.max_connections_per_uid,
+                          .idle_timeout = std::chrono::seconds(options.idle_timeout_s)};
+  if (options.max_connections) limits.total = std::min(limits.total, *options.max_connections);
+  return limits;
+}
+
+}  // namespace carveout::daemon
