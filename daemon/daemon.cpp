@@ -105,6 +105,10 @@ Result<void> Daemon::open(HandedOver handed_over) {
 
 // What an operator should know, though it lends all the same.
 void Daemon::give_notice() {
+  if (ledger_) {
+    for (const std::string& note : ledger_->notes())
+      journal_.log(Level::kWarning, Event::kTrouble, note);
+  }
   if (auto warning = source_->take_warning()) {
     journal_.log(Level::kWarning, Event::kTrouble, *warning);
   }
@@ -140,7 +144,10 @@ void Daemon::adopt(std::vector<HandedOver::Kept> kept) {
   Adoption plan = plan_adoption(ledger_ ? ledger_->history() : LedgerHistory(), names,
                                 ledger_ && ledger_->same_boot());
   last_id_ = plan.last_connection;
-  supervisor_.count_kept(kept.size());
+  const auto others = static_cast<std::size_t>(
+      std::count_if(plan.dropped.begin(), plan.dropped.end(),
+                    [](const auto& dropped) { return !dropped.connection; }));
+  supervisor_.count_kept(kept.size() - others, others);
   for (const auto& dropped : plan.dropped) {
     const std::string reason = ledger_ ? dropped.reason : "without a ledger nothing goes on";
     journal_.log(Level::kWarning, Event::kLost,

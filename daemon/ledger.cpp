@@ -93,8 +93,12 @@ Result<void> Ledger::take_up() {
   auto file = open_file(path_, O_CREAT);
   if (!file) return file.error();
   file_ = *std::move(file);
-  const auto text = read_up_to(file_.get(), kMostRead, context_of(path_));
+  const auto text = read_up_to(file_.get(), kMostRead + 1, context_of(path_));
   if (!text) return text.error();
+  if (text->size() > kMostRead) {
+    return Error{Code::kInvalid, 0, context_of(path_),
+                 "is too large for a ledger: choose another with --ledger"};
+  }
   const LedgerScan scan = scan_ledger(*text, history_, OnProblem::kGoOn);
   size_ = text->size() - scan.torn;
   boot_ = history_.empty() ? boot_id() : history_.last().boot;
@@ -144,6 +148,19 @@ Result<void> Ledger::append(LedgerRecord record) {
   return written;
 }
 
+// The id is given under the lock: in the file they stand in order, whichever thread asks.
+Result<void> Ledger::request(LedgerRecord record, std::uint64_t& lease) {
+  const std::lock_guard lock(mutex_);
+  lease = 0;
+  if (auto paid = pay(); !paid) return paid;
+  record.event = LedgerEvent::kRequested;
+  record.lease = history_.last_lease() + 1;
+  if (auto written = write(record); !written) return written;
+  lease = record.lease;
+  if (fails_at(name_of(record.event), "after", record.size)) return as_told();
+  return {};
+}
+
 void Ledger::append_owed(LedgerRecord record) {
   const std::lock_guard lock(mutex_);
   owed_.push_back(std::move(record));
@@ -155,9 +172,9 @@ void Ledger::end(std::uint64_t lease, std::string_view reason) {
   end_as(lease, std::nullopt, reason);
 }
 
-void Ledger::refuse(std::uint64_t lease, std::string_view reason) {
+bool Ledger::refuse(std::uint64_t lease, std::string_view reason) {
   const std::lock_guard lock(mutex_);
-  end_as(lease, LedgerEvent::kRefused, reason);
+  return end_as(lease, LedgerEvent::kRefused, reason);
 }
 
 void Ledger::lose(std::uint64_t lease, std::string_view reason) {
@@ -174,14 +191,19 @@ void Ledger::end_all(std::string_view reason) {
     end_as(lease, std::nullopt, reason);
 }
 
-void Ledger::end_as(std::uint64_t lease, std::optional<LedgerEvent> event,
+bool Ledger::end_as(std::uint64_t lease, std::optional<LedgerEvent> event,
                     std::string_view reason) {
-  // What is owed comes first: it may say how the lease stands.
   (void)pay();
   const auto open = history_.open().find(lease);
-  if (open == history_.open().end()) return;
+  if (open == history_.open().end()) return false;
   const LedgerRecord& before = open->second.record;
-  const bool request = open->second.state == LedgerHistory::State::kRequested;
+  bool request = open->second.state == LedgerHistory::State::kRequested;
+  // What is still owed may say how the lease stands.
+  for (const LedgerRecord& owed : owed_) {
+    if (owed.lease != lease) continue;
+    if (ends_a_lease(owed.event)) return false;
+    request = owed.event == LedgerEvent::kRequested;
+  }
   LedgerRecord record;
   record.event = event.value_or(request ? LedgerEvent::kRefused : LedgerEvent::kReleased);
   record.lease = lease;
@@ -196,6 +218,7 @@ void Ledger::end_as(std::uint64_t lease, std::optional<LedgerEvent> event,
   }
   owed_.push_back(std::move(record));
   (void)pay();
+  return true;
 }
 
 std::uint64_t Ledger::records() const {
@@ -221,14 +244,17 @@ void Ledger::fill(LedgerRecord& record, std::uint64_t seq) const {
   record.seq = seq;
   record.boot = boot_;
   record.start = start_;
+  const std::uint64_t before = record.unix_us;
   record.unix_us = microseconds(CLOCK_REALTIME);
   record.mono_us = microseconds(CLOCK_MONOTONIC);
   // A file that is replaced before this boot has begun in it goes on in the old boot's time.
   if (boot_ == history_.last().boot) {
     record.mono_us = std::max(record.mono_us, history_.last().mono_us);
   }
-  if (record.event == LedgerEvent::kGranted && record.since_unix_us == 0) {
-    record.since_unix_us = record.unix_us;
+  // Of a damaged file perhaps only the request is known.
+  const bool lends = record.event == LedgerEvent::kGranted || record.event == LedgerEvent::kAdopted;
+  if (lends && record.since_unix_us == 0) {
+    record.since_unix_us = before != 0 ? before : record.unix_us;
   }
 }
 
@@ -237,7 +263,7 @@ Result<void> Ledger::write(LedgerRecord record) {
   fill(record, history_.last().seq + 1);
   std::string line = encode(record);
   // While an earlier start's leases are being adopted, what they are is not settled.
-  if (size_ + line.size() > max_file_ && !history_.any_pending()) {
+  if (size_ + line.size() > std::max(max_file_, 2 * head_) && !history_.any_pending()) {
     if (auto rotated = rotate(); !rotated) return rotated;
     fill(record, history_.last().seq + 1);
     line = encode(record);
@@ -311,7 +337,7 @@ Result<void> Ledger::rotate() {
     return system_error(problem, context_of(path_), "cannot be replaced by a new file");
   }
   file_ = *std::move(file);
-  size_ = text.size();
+  size_ = head_ = text.size();
   torn_ = false;
   history_ = std::move(after);
   records_ += records;

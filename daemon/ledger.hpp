@@ -23,7 +23,8 @@ class Ledger {
  public:
   // A file that would grow beyond this is replaced by a new one, which begins with what is open;
   // the old one is kept as PATH.1 in the place of the one before it. So there are never more than
-  // two such files' bytes. A thousand leases restated take up to 2.7 MiB.
+  // two such files' bytes. A thousand leases restated take up to 2.7 MiB. (A file more than half of
+  // which restates may grow to twice that: else each record would come to have its own.)
   static constexpr std::size_t kMaxFile = 4U << 20U;
 
   // Takes up the file at `path`, or makes it. Afterwards history() is what the earlier starts left,
@@ -37,14 +38,18 @@ class Ledger {
   // records have: number, epoch and times.
   Result<void> append(LedgerRecord record);
 
+  // A request, under the next lease id, which it gives to `lease` (0: nothing is recorded). Errors
+  // as append().
+  Result<void> request(LedgerRecord record, std::uint64_t& lease);
+
   // What has happened already: if it cannot be recorded now, it is before anything else is.
   void append_owed(LedgerRecord record);
 
   // The end of a request or lease, if the ledger has it open: a request was refused, a lease has
   // been released.
   void end(std::uint64_t lease, std::string_view reason);
-  // The request was refused, even if it was granted already.
-  void refuse(std::uint64_t lease, std::string_view reason);
+  // The request was refused, even if it was granted already. False if the ledger does not have it.
+  bool refuse(std::uint64_t lease, std::string_view reason);
   // What an earlier start left cannot go on.
   void lose(std::uint64_t lease, std::string_view reason);
   // The end of all that is open.
@@ -68,7 +73,7 @@ class Ledger {
   Result<void> begin(Bytes reservation);
   Result<void> write(LedgerRecord record);
   Result<void> write_text(std::string_view text);
-  void end_as(std::uint64_t lease, std::optional<LedgerEvent> event, std::string_view reason);
+  bool end_as(std::uint64_t lease, std::optional<LedgerEvent> event, std::string_view reason);
   Result<void> pay();
   Result<void> rotate();
   void fill(LedgerRecord& record, std::uint64_t seq) const;
@@ -81,6 +86,7 @@ class Ledger {
   mutable std::mutex mutex_;  // for all below, once open() is done
   UniqueFd file_;
   std::size_t size_ = 0;  // of the file: up to the end of the last whole line
+  std::size_t head_ = 0;  // ... and of what it restates of the file before
   bool torn_ = false;     // ... behind which there may be a part of a line that failed
   std::string boot_;
   std::uint64_t start_ = 0;

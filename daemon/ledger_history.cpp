@@ -25,11 +25,6 @@ std::optional<State> state_after(LedgerEvent event) {
   }
 }
 
-bool ends_a_lease(LedgerEvent event) {
-  return event == LedgerEvent::kRefused || event == LedgerEvent::kReleased ||
-         event == LedgerEvent::kLost;
-}
-
 bool same_lease(const LedgerRecord& a, const LedgerRecord& b) {
   return a.connection == b.connection && a.uid == b.uid && a.gid == b.gid && a.pid == b.pid &&
          a.asked == b.asked && a.size == b.size;
@@ -46,6 +41,11 @@ std::string of_lease(const LedgerRecord& next) {
 }
 
 }  // namespace
+
+bool ends_a_lease(LedgerEvent event) {
+  return event == LedgerEvent::kRefused || event == LedgerEvent::kReleased ||
+         event == LedgerEvent::kLost;
+}
 
 Objection LedgerHistory::objection(const LedgerRecord& next) const {
   if (auto found = order(next)) return found;
@@ -195,7 +195,10 @@ void LedgerHistory::take(const LedgerRecord& next) {
     if (next.event != LedgerEvent::kAnswered) {
       put(next.lease, {.state = *state, .pending = false, .record = next});
     } else if (known != open_.end()) {
-      known->second.state = *state;  // it does not tell of the borrower once more
+      // It does not tell of the borrower once more.
+      Open answered = known->second;
+      answered.state = *state;
+      put(next.lease, std::move(answered));
     }
   }
   last_ = next;

@@ -11,6 +11,9 @@
 
 namespace carveout::daemon {
 
+// Of a request, or of a lease.
+[[nodiscard]] bool ends_a_lease(LedgerEvent event);
+
 // The audit takes each record that has no objection and stops at the first that has; the daemon, at
 // its start, takes them all and makes the best of it.
 class LedgerHistory {

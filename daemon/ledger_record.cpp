@@ -23,7 +23,7 @@ constexpr std::string_view kSeal = R"(,"crc32c":")";
 constexpr std::size_t kCrcDigits = 8;
 constexpr std::size_t kSealed = kSeal.size() + kCrcDigits + 2;  // and "}
 
-// Each byte may become five (\\xNN, quoted); a line of five texts is then still below the limit.
+// Each byte may become two (quoted); a line of five texts is then still far below the limit.
 constexpr std::size_t kMaxText = 256;
 
 std::string hexadecimal(std::uint32_t value) {
@@ -42,17 +42,38 @@ bool tells_of_a_borrower(LedgerEvent event) {
          event == LedgerEvent::kAdopted || event == LedgerEvent::kRefused;
 }
 
+bool tells_of_a_grant(LedgerEvent event) {
+  return event == LedgerEvent::kGranted || event == LedgerEvent::kAdopted;
+}
+
+bool tells_of_a_size(LedgerEvent event) {
+  return event == LedgerEvent::kRequested || tells_of_a_grant(event);
+}
+
 bool is_of_a_lease(LedgerEvent event) {
   return tells_of_a_borrower(event) || event == LedgerEvent::kAnswered ||
          event == LedgerEvent::kReleased || event == LedgerEvent::kLost;
 }
 
-void write_text(JsonWriter& json, std::string_view name, std::string_view value) {
-  if (!value.empty()) json.text(name, value.substr(0, kMaxText));
+// A text as it stands in a record: printable and not too long. What is so already stays as it is,
+// however often it is restated.
+std::string fit(std::string_view text) {
+  std::string safe = printable(text.substr(0, kMaxText), kMaxText);
+  if (safe.size() <= kMaxText) return safe;
+  std::size_t end = kMaxText;
+  while ((static_cast<unsigned char>(safe[end]) & 0xC0U) == 0x80U)
+    --end;  // not within a character
+  safe.resize(end);
+  return safe;
 }
 
-void write_number(JsonWriter& json, std::string_view name, std::uint64_t value) {
-  if (value != 0) json.number(name, value);
+void write_text(JsonWriter& json, std::string_view name, std::string_view value) {
+  if (!value.empty()) json.text(name, fit(value));
+}
+
+void write_number(JsonWriter& json, std::string_view name, std::uint64_t value,
+                  bool required = false) {
+  if (value != 0 || required) json.number(name, value);
 }
 
 // Reads members; remembers the first that is missing or not what it should be.
@@ -77,8 +98,10 @@ class Members {
   std::string text(const char* name, bool required) {
     const auto* value = find_member(object_, name);
     if (value == nullptr && !required) return {};
-    if (value != nullptr && value->IsString())
-      return {value->GetString(), value->GetStringLength()};
+    if (value != nullptr && value->IsString()) {
+      std::string read(value->GetString(), value->GetStringLength());
+      if (read == fit(read)) return read;
+    }
     complain(name);
     return {};
   }
@@ -122,7 +145,7 @@ std::string encode(const LedgerRecord& record) {
   JsonWriter json;
   json.object()
       .number("seq", record.seq)
-      .text("boot", record.boot)
+      .text("boot", fit(record.boot))
       .number("start", record.start)
       .number("unix_us", record.unix_us)
       .number("mono_us", record.mono_us)
@@ -143,9 +166,9 @@ std::string encode(const LedgerRecord& record) {
         .number("pid", record.pid)
         .number("asked_bytes", record.asked.count());
   }
-  write_number(json, "bytes", record.size.count());
+  write_number(json, "bytes", record.size.count(), tells_of_a_size(record.event));
   write_number(json, "inode", record.inode);
-  write_number(json, "since_unix_us", record.since_unix_us);
+  write_number(json, "since_unix_us", record.since_unix_us, tells_of_a_grant(record.event));
   write_text(json, "command", record.command);
   write_text(json, "unit", record.unit);
   write_text(json, "cgroup", record.cgroup);
@@ -169,30 +192,32 @@ Result<LedgerRecord> decode(std::string_view line) {
   const auto* const known = std::find(kNames.begin(), kNames.end(), event);
   if (known == kNames.end()) return bad(cat("has no known event: \"", printable(event, 40), "\""));
   record.event = static_cast<LedgerEvent>(known - kNames.begin());
-  const bool started = record.event == LedgerEvent::kStarted;
-  const bool of_lease = is_of_a_lease(record.event);
-  const bool of_borrower = tells_of_a_borrower(record.event);
-  const bool granted =
-      record.event == LedgerEvent::kGranted || record.event == LedgerEvent::kAdopted;
-
   record.seq = members.number("seq", true);
   record.boot = members.text("boot", true);
   record.start = members.number("start", true);
   record.unix_us = members.number("unix_us", true);
   record.mono_us = members.number("mono_us", true);
-  record.reservation = Bytes(members.number("reservation_bytes", started));
-  record.follows = members.text("follows", false);
+  // Nothing is taken from a record that its event does not have.
+  if (record.event == LedgerEvent::kStarted) {
+    record.reservation = Bytes(members.number("reservation_bytes", true));
+    record.connection = members.number("last_connection", true);
+    record.lease = members.number("last_lease", true);
+    record.follows = members.text("follows", false);
+  }
   record.carried = members.boolean("carried");
-  record.connection =
-      members.number(started ? "last_connection" : "connection", of_lease || started);
-  record.lease = members.number(started ? "last_lease" : "lease", of_lease || started);
-  record.uid = members.number32("uid", of_borrower);
-  record.gid = members.number32("gid", of_borrower);
-  record.pid = members.number32("pid", of_borrower);
-  record.asked = Bytes(members.number("asked_bytes", of_borrower));
-  record.size = Bytes(members.number("bytes", granted || record.event == LedgerEvent::kRequested));
+  if (is_of_a_lease(record.event)) {
+    record.connection = members.number("connection", true);
+    record.lease = members.number("lease", true);
+  }
+  if (tells_of_a_borrower(record.event)) {
+    record.uid = members.number32("uid", true);
+    record.gid = members.number32("gid", true);
+    record.pid = members.number32("pid", true);
+    record.asked = Bytes(members.number("asked_bytes", true));
+  }
+  record.size = Bytes(members.number("bytes", tells_of_a_size(record.event)));
   record.inode = members.number("inode", false);
-  record.since_unix_us = members.number("since_unix_us", granted);
+  record.since_unix_us = members.number("since_unix_us", tells_of_a_grant(record.event));
   record.command = members.text("command", false);
   record.unit = members.text("unit", false);
   record.cgroup = members.text("cgroup", false);

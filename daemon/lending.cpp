@@ -86,6 +86,7 @@ class Lending::Grant final : public Worker::Task {
     if (!recorded_) {
       if (auto kept = keep(); !kept) return kept.error();
     }
+    step_ = Step::kMemory;
     Source& source = lending_.source_;
     auto buffer = at_step("allocate", lease_.size, [&] { return source.allocate(lease_.size); });
     if (!buffer) return std::move(buffer).error();
@@ -111,14 +112,18 @@ class Lending::Grant final : public Worker::Task {
       return told;
     });
     if (!stored) return stored;
-    return lending_.ledger_->append(record_of(LedgerEvent::kRequested, lease_));
+    step_ = Step::kLedger;
+    return lending_.ledger_->request(record_of(LedgerEvent::kRequested, lease_), lease_.id);
   }
+
+  enum class Step { kStore, kLedger, kMemory };
 
   Lending& lending_;
   Borrower& borrower_;
   int socket_;
   Lease lease_;
   bool recorded_;
+  Step step_ = Step::kStore;  // that it has come to
   bool stored_ = false;
   Result<UniqueFd> result_ = UniqueFd();
   std::optional<std::string> warning_;
@@ -162,17 +167,38 @@ Lending::Lending(EventLoop& loop, Worker& worker, Source& source, Reservation& r
       reservation_(reservation),
       journal_(journal),
       ledger_(ledger),
-      supervisor_(supervisor),
-      last_lease_(ledger == nullptr ? 0 : ledger->history().last_lease()) {}
+      supervisor_(supervisor) {}
+
+Figures Lending::figures_for(uid_t user, std::uint64_t connection) const {
+  Figures figures = reservation_.figures_for(user);
+  if (must_be_kept(connection) && !can_be_kept()) figures.largest = Bytes(0);
+  return figures;
+}
+
+bool Lending::must_be_kept(std::uint64_t connection) const {
+  return ledger_ != nullptr && supervisor_.has_store() && !keeps(connection);
+}
 
 bool Lending::begin(Borrower& borrower, std::uint64_t connection, int socket, const Peer& peer,
                     Bytes ask) {
+  // The connection has to be kept before there is a request on it to record; that waits for the
+  // manager, so it is the worker's.
+  const bool first = must_be_kept(connection);
+  if (first && !can_be_kept()) {
+    refused(connection, peer, ask, "the service manager's store is full (--store-max)");
+    journal_.log_of_peer(Level::kWarning, Event::kTrouble,
+                         cat("not granted: the service manager keeps ", kept_.size(),
+                             " connections with leases, as many as it may: raise --store-max, and "
+                             "with it FileDescriptorStoreMax= of the unit"),
+                         {.uid = peer.uid, .pid = peer.pid, .bytes = ask});
+    return false;
+  }
   auto charge = reservation_.charge(Slices::holding(ask), peer.uid);
   if (!charge) {
     refused(connection, peer, ask, "not enough is free");
     return false;
   }
-  Lease lease{.id = ++last_lease_,
+  Lease lease{.id = ledger_ == nullptr ? ++last_lease_ : 0,  // the ledger counts its own
               .connection = connection,
               .peer = peer,
               .identity = {},
@@ -181,17 +207,17 @@ bool Lending::begin(Borrower& borrower, std::uint64_t connection, int socket, co
               .inode = 0,
               .since = {},
               .charge = *std::move(charge)};
-  // The connection has to be kept before there is a request on it to record; that waits for the
-  // manager, so it is the worker's.
-  const bool first = ledger_ != nullptr && supervisor_.has_store() && !keeps(connection);
   if (ledger_ != nullptr && !first) {
-    const auto recorded = ledger_->append(record_of(LedgerEvent::kRequested, lease));
+    const auto recorded = ledger_->request(record_of(LedgerEvent::kRequested, lease), lease.id);
     if (!recorded) {
-      ledger_->refuse(lease.id, recorded.error().describe());
+      lease.charge.cancel();
+      record_refusal(lease, recorded.error());
+      cap(Slices(0));
       complain(lease, recorded.error());
       return false;
     }
   }
+  if (first) ++keeping_;
   worker_.submit(std::make_unique<Grant>(*this, borrower, socket, std::move(lease), !first));
   return true;
 }
@@ -214,14 +240,20 @@ void Lending::refused(std::uint64_t connection, const Peer& peer, Bytes ask,
 void Lending::finish(Grant& grant) {
   if (grant.warning_) journal_.log(Level::kWarning, Event::kTrouble, *grant.warning_);
   Lease& lease = grant.lease_;
+  if (!grant.recorded_) --keeping_;
   if (grant.stored_) kept_.insert(lease.connection);
   if (!grant.result_) {
     const Error& problem = grant.result_.error();
     const Slices asked = lease.charge.slices();
     lease.charge.cancel();
-    // Less may still be had when memory is what lacked; nothing when it was something else.
-    cap(problem.code == Code::kExhausted ? asked - Slices(1) : Slices(0));
-    if (ledger_ != nullptr) ledger_->refuse(lease.id, problem.describe());
+    // Less may still be had when memory is what lacked; nothing when it was something else; and
+    // what only concerns this connection is no reason to promise others less.
+    if (grant.step_ == Grant::Step::kMemory && problem.code == Code::kExhausted) {
+      cap(asked - Slices(1));
+    } else if (grant.step_ != Grant::Step::kStore) {
+      cap(Slices(0));
+    }
+    record_refusal(lease, problem);
     complain(lease, problem);
     grant.borrower_.on_failed();
     return;
@@ -352,6 +384,14 @@ void Lending::lost(const LedgerRecord& lease, std::string_view reason) {
 
 bool Lending::outlives_us(const Lease& lease) const {
   return leaving_ && keeps(lease.connection);
+}
+
+void Lending::record_refusal(const Lease& lease, const Error& problem) {
+  if (ledger_ == nullptr) return;
+  const std::string reason = problem.describe();
+  if (!ledger_->refuse(lease.id, reason)) {
+    refused(lease.connection, lease.peer, lease.asked, reason);
+  }
 }
 
 void Lending::complain(const Lease& lease, const Error& problem) {

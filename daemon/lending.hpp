@@ -60,7 +60,8 @@ class Lending {
   Lending& operator=(Lending&&) = delete;
   ~Lending() = default;
 
-  [[nodiscard]] Figures figures_for(uid_t user) const { return reservation_.figures_for(user); }
+  // What this connection of this user is told.
+  [[nodiscard]] Figures figures_for(uid_t user, std::uint64_t connection) const;
 
   // False when the accounts or the ledger do not allow it: nothing is charged then. Otherwise
   // `borrower` hears.
@@ -121,8 +122,13 @@ class Lending {
   class Forget;
   void finish(Grant& grant);
   void cap(Slices most);
+  void record_refusal(const Lease& lease, const Error& problem);
   void complain(const Lease& lease, const Error& problem);
   [[nodiscard]] bool outlives_us(const Lease& lease) const;
+  // Whether the supervisor has to keep it before it can have a lease, and whether it has room.
+  // (What it is still to let go of goes before, on the worker.)
+  [[nodiscard]] bool must_be_kept(std::uint64_t connection) const;
+  [[nodiscard]] bool can_be_kept() const { return kept_.size() + keeping_ < supervisor_.most(); }
 
   EventLoop& loop_;
   Worker& worker_;
@@ -132,9 +138,10 @@ class Lending {
   Ledger* ledger_;
   Supervisor& supervisor_;
   std::unordered_set<std::uint64_t> kept_;  // connections in the supervisor's store
+  std::size_t keeping_ = 0;                 // ... and on their way into it
   bool leaving_ = false;
   std::map<std::uint64_t, Lease> leases_;
-  std::uint64_t last_lease_ = 0;
+  std::uint64_t last_lease_ = 0;  // without a ledger
   std::uint64_t granted_ = 0;
   std::uint64_t released_ = 0;
   std::uint64_t adopted_ = 0;

@@ -135,6 +135,11 @@ Result<std::unique_ptr<Listener>> Listener::take_over(ListenerContext& context, 
                     "is not listening as AF_UNIX, SOCK_SEQPACKET: write ListenSequentialPacket= in "
                     "the socket unit"};
   if (sd_is_socket(socket.get(), AF_UNIX, SOCK_SEQPACKET, 1) <= 0) return unfit;
+  // The manager passes it blocking, unless the unit says NonBlocking=.
+  const int flags = ::fcntl(socket.get(), F_GETFL);
+  if (flags < 0 || ::fcntl(socket.get(), F_SETFL, flags | O_NONBLOCK) != 0) {
+    return system_error(errno, unfit.context, "cannot be made non-blocking");
+  }
   sockaddr_un address{};
   socklen_t length = sizeof address;
   if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0 ||

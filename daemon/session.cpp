@@ -255,7 +255,7 @@ void Session::on_stalled(std::uint64_t ticket) {
 }
 
 wire::Info Session::info() const {
-  const Figures now = context_.lending.figures_for(peer_.uid);
+  const Figures now = context_.lending.figures_for(peer_.uid, id_);
   return {.base = now.base, .size = now.size, .free = now.free, .largest = now.largest};
 }
 

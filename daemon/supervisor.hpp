@@ -36,8 +36,11 @@ class Supervisor {
   [[nodiscard]] std::size_t stored() const { return stored_; }
   [[nodiscard]] std::size_t most() const { return most_; }
 
-  // What came back at the start is in the store still.
-  void count_kept(std::size_t count) { stored_ = count; }
+  // What came back at the start is in the store still: ours, and what is not ours to take out.
+  void count_kept(std::size_t ours, std::size_t others) {
+    stored_ = ours;
+    most_ = most_ > others ? most_ - others : 0;
+  }
 
   // Errors: kExhausted when the store is full (the manager would drop it silently), kSystem. The
   // descriptor stays the caller's.

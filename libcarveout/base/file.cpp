@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cerrno>
 
 namespace carveout {
@@ -23,10 +24,13 @@ std::string directory_of(const std::string& path) {
 }
 
 Result<std::string> read_up_to(int fd, std::size_t limit, const std::string& context) {
-  std::string text(limit, '\0');
+  std::string text;
   std::size_t have = 0;
-  while (have < limit) {
-    const ssize_t got = ::read(fd, text.data() + have, limit - have);
+  for (;;) {
+    // As much room as the file needs, not as much as it might.
+    if (have == text.size()) text.resize(std::min(limit, std::max<std::size_t>(2 * have, 4096)));
+    if (have == text.size()) break;
+    const ssize_t got = ::read(fd, text.data() + have, text.size() - have);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return system_error(errno, context, "cannot be read");
     if (got == 0) break;
