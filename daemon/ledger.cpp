@@ -21,6 +21,9 @@ namespace {
 // More is not a ledger of ours: two files' worth, and what an adoption may add.
 constexpr std::size_t kMostRead = 64U << 20U;
 
+// No ledger of ours comes to count so far; beyond, its numbers and ids would begin anew.
+constexpr std::uint64_t kMostNumber = 1ULL << 63U;
+
 std::string context_of(const std::string& path) {
   return cat("ledger ", printable(path, 200));
 }
@@ -100,6 +103,12 @@ Result<void> Ledger::take_up() {
                  "is too large for a ledger: choose another with --ledger"};
   }
   const LedgerScan scan = scan_ledger(*text, history_, OnProblem::kGoOn);
+  const LedgerRecord& last = history_.last();
+  if (std::max({last.seq, last.start, history_.last_lease(), history_.last_connection()}) >
+      kMostNumber) {
+    return Error{Code::kInvalid, 0, context_of(path_),
+                 "its numbers are used up: choose another with --ledger"};
+  }
   size_ = text->size() - scan.torn;
   boot_ = history_.empty() ? boot_id() : history_.last().boot;
   start_ = history_.last().start;

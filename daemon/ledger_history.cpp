@@ -1,6 +1,7 @@
 #include "ledger_history.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/text.hpp"
@@ -103,8 +104,14 @@ Objection LedgerHistory::against_start(const LedgerRecord& next) const {
 
 Objection LedgerHistory::against_carried(const LedgerRecord& next) const {
   const auto state = state_after(next.event);
-  if (!carrying_ || !state) return "nothing can be carried over here";
+  // An answer does not tell of the borrower.
+  if (!carrying_ || !state || next.event == LedgerEvent::kAnswered) {
+    return "nothing can be carried over here";
+  }
   if (auto found = whole_slices(next)) return found;
+  if (next.lease == 0 || next.size > Bytes(std::numeric_limits<std::uint64_t>::max()) - lent_) {
+    return "no lease can have been like this";
+  }
   if (open_.contains(next.lease)) return cat("lease ", next.lease, " is carried over twice");
   if (first_file_) return {};
   const auto before = to_carry_.find(next.lease);

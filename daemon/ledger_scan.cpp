@@ -6,12 +6,17 @@ namespace carveout::daemon {
 namespace {
 
 // What is wrong with a line; if it is a record, it goes into `record`.
-std::optional<std::string> examine(std::string_view line, const LedgerHistory& history,
+std::optional<std::string> examine(std::string_view line, std::uint64_t number,
+                                   const LedgerHistory& history,
                                    std::optional<LedgerRecord>& record) {
   auto decoded = decode(line);
   if (!decoded) return decoded.error().message;
   record = *std::move(decoded);
   auto objection = history.objection(*record);
+  // What it would have to restate might be missing at the text's end, unnoticed.
+  if (!objection && number != 1 && !record->follows.empty()) {
+    objection = "a new file does not begin within another";
+  }
   if (!objection) return std::nullopt;
   return cat("(", name_of(record->event), ", number ", record->seq, ") ", *objection);
 }
@@ -30,7 +35,7 @@ LedgerScan scan_ledger(std::string_view text, LedgerHistory& history, OnProblem 
       return scan;
     }
     std::optional<LedgerRecord> record;
-    auto wrong = examine(text.substr(0, end), history, record);
+    auto wrong = examine(text.substr(0, end), number, history, record);
     text.remove_prefix(end + 1);
     if (wrong) {
       if (!scan.problem) scan.problem = {number, *std::move(wrong)};

@@ -3,38 +3,25 @@
 // whether held leases and idle connections make the others slower, and what they weigh. Usage:
 // bench_load CARVEOUTD FLOOR_SERVER [BLOCKS]
 
-#include <fcntl.h>
-#include <sched.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <exception>
-#include <filesystem>
-#include <functional>
 #include <stdexcept>
 #include <string>
 #include <system_error>
 #include <vector>
 
+#include "bench/measure.hpp"
 #include "support/daemon_process.hpp"
 
 namespace carveout::test {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-// One batch of requests: how many, in how long, and the server's own processor time for it.
-struct Batch {
-  double per_second = 0;
-  double cpu_us = 0;  // a request
-};
+// What the ledger costs is bench_ledger's.
+const std::vector<std::string> kBare{"--ledger", "none"};
 
 class FloorServer {
  public:
@@ -66,23 +53,6 @@ class FloorServer {
   pid_t pid_ = -1;
 };
 
-// All threads of a process, to the nanosecond.
-double cpu_seconds(pid_t pid) {
-  clockid_t clock{};
-  timespec now{};
-  if (::clock_getcpuclockid(pid, &clock) != 0 || ::clock_gettime(clock, &now) != 0) {
-    throw std::runtime_error("no processor clock for the server");
-  }
-  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
-}
-
-// A kind of load on the server at a socket: makes `count` requests.
-using Load = std::function<void(const std::string& socket, int count)>;
-
-void must(bool good, const char* what) {
-  if (!good) throw std::runtime_error(what);
-}
-
 void info_one_by_one(const std::string& socket, int count) {
   const Peer peer(socket);
   const std::string request = peer.info_request();
@@ -106,49 +76,6 @@ void connect_and_info(const std::string& socket, int count) {
   for (int i = 0; i < count; ++i) {
     const Peer peer(socket);
     must(!peer.ask(peer.info_request()).ended(), "info was not answered");
-  }
-}
-
-void connect_and_alloc(const std::string& socket, int count) {
-  for (int i = 0; i < count; ++i) {
-    const Peer peer(socket);
-    (void)peer.alloc(kSlice);
-  }
-}
-
-Batch run_batch(const Load& load, const std::string& socket, pid_t server, int count) {
-  const double cpu = cpu_seconds(server);
-  const auto before = Clock::now();
-  load(socket, count);
-  const double took = std::chrono::duration<double>(Clock::now() - before).count();
-  return {count / took, (cpu_seconds(server) - cpu) / count * 1e6};
-}
-
-struct Spread {
-  double median = 0, least = 0, most = 0;
-};
-
-Spread spread_of(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  const double median =
-      values.size() % 2 != 0 ? values[half] : (values[half - 1] + values[half]) / 2;
-  return {median, values.front(), values.back()};
-}
-
-void print(const char* row, const char* unit, const Spread& spread) {
-  std::printf("  %-34s %-22s %9.2f  (%.2f to %.2f)\n", row, unit, spread.median, spread.least,
-              spread.most);
-}
-
-// Each process on a core of its own, so that the scheduler's choice is not what is measured.
-void stay_on(pid_t pid, std::size_t core) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(core, &set);
-  for (const auto& task :
-       std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task")) {
-    ::sched_setaffinity(std::stoi(task.path().filename()), sizeof set, &set);
   }
 }
 
@@ -219,8 +146,8 @@ void against_each_other(const char* row, const Load& load, const DaemonProcess& 
 }
 
 void with_leases_held(const char* carveoutd, int blocks) {
-  const DaemonProcess burdened(carveoutd);
-  const DaemonProcess bare(carveoutd);
+  const DaemonProcess burdened(carveoutd, kBare);
+  const DaemonProcess bare(carveoutd, kBare);
   std::vector<Peer> holders;
   std::vector<UniqueFd> memory;
   for (int i = 0; i < 1000; ++i) {
@@ -230,22 +157,10 @@ void with_leases_held(const char* carveoutd, int blocks) {
   against_each_other("alloc, 1,000 leases held", connect_and_alloc, burdened, bare, 200, blocks);
 }
 
-// As many descriptors as there may be, more where we may raise that: the daemon inherits
-// our limit.
-void raise_descriptor_limit() {
-  constexpr rlim_t kEnough = 65'536;
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  const rlimit more{kEnough, std::max(limit.rlim_max, kEnough)};
-  if (::setrlimit(RLIMIT_NOFILE, &more) == 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-}
-
 void with_idle_connections(const char* carveoutd, int blocks) {
   raise_descriptor_limit();
-  const DaemonProcess burdened(carveoutd, {"--idle-timeout", "0"});
-  const DaemonProcess bare(carveoutd);
+  const DaemonProcess burdened(carveoutd, {"--ledger", "none", "--idle-timeout", "0"});
+  const DaemonProcess bare(carveoutd, kBare);
   std::vector<Peer> idle;
   for (int i = 0; i < 1000; ++i)
     idle.push_back(burdened.connect());
@@ -270,7 +185,7 @@ void with_idle_connections(const char* carveoutd, int blocks) {
 
 void bench(const char* carveoutd, const char* floor_server, int blocks) {
   {
-    const DaemonProcess daemon(carveoutd);
+    const DaemonProcess daemon(carveoutd, kBare);
     const FloorServer floor(floor_server);
     // On one core what counts is the processor time of client and server together; on a core each,
     // mostly what it costs to wake the other.

@@ -57,7 +57,7 @@ class Archive {
   Archive& operator=(Archive&&) = delete;
   ~Archive() { close(); }
 
-  // All files, once the daemon has ended.
+  // All files, once nothing is recorded any more.
   std::vector<std::string> close() {
     stop_ = true;
     if (thread_.joinable()) {
@@ -130,8 +130,9 @@ class Referee {
     size_ = peer.info().size;
     test::eventually([&] { return peer.info().free == size_; });
     free_ = peer.info().free;
+    const int verdict = judge();  // a real manager takes the ledger away with the daemon
     service_->stop();
-    return judge();
+    return verdict;
   }
 
  private:

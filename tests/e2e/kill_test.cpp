@@ -40,7 +40,9 @@ std::chrono::nanoseconds longest_grant(const DaemonProcess& daemon) {
 
 TEST(Kill, AtARandomMomentOfAThousandGrants) {
   DaemonProcess daemon(CARVEOUTD, {"--size", "64MiB"});
-  const auto longest = longest_grant(daemon).count() * 5 / 4;
+  // Moments up to this long after the request. It follows what they hit, so that the middle and the
+  // end of grants are both met however busy the machine is.
+  double longest = static_cast<double>(longest_grant(daemon).count()) * 1.25;
   std::mt19937_64 random(20261129);
   int granted = 0;
   int ended = 0;
@@ -62,7 +64,9 @@ TEST(Kill, AtARandomMomentOfAThousandGrants) {
       // The kernel says ECONNRESET where the daemon died before it had read the request.
       ASSERT_TRUE(reply.error == 0 || reply.error == ECONNRESET) << reply.error;
       ++(reply.error == 0 ? ended : reset);
+      longest *= 1.02;
     } else {
+      longest *= 0.96;
       ASSERT_EQ(reply.bytes, R"({"ok": true, "base": 10739515392, "size": )" +
                                  std::to_string(slices * kSlice) + "}");
       ASSERT_EQ(reply.descriptors.size(), 1U);

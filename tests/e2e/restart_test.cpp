@@ -176,9 +176,24 @@ TEST(RestartWithSurprises, RefusesWhatTheStoreHasNoRoomFor) {
             std::string::npos);
   EXPECT_EQ(manager.dropped(), 0U) << "nothing was given to a manager that would drop it";
   const UniqueFd more = first.alloc(kSlice);  // no place of its own
-  second.reset();  // and its place is free at once
+  second.reset();                             // and its place is free at once
   const UniqueFd c = manager.connect().alloc(kSlice);
   EXPECT_EQ(audit(manager), "good");
+}
+
+TEST(RestartWithSurprises, ARefusalEndsAKeptConnectionForItsPeer) {
+  // The manager has a copy of the connection, so that closing ours is not its end.
+  ServiceManager manager(CARVEOUTD, {"--size", "64MiB"});
+  manager.start();
+  const Peer peer = manager.connect();
+  const UniqueFd memory = peer.alloc(kSlice);
+  const Peer other = manager.connect();
+  const UniqueFd more = other.alloc(kSlice);
+  EXPECT_NE(other.ask("{}").bytes.find("missing or unknown key"), std::string::npos);
+  EXPECT_TRUE(other.receive().ended());
+  EXPECT_TRUE(eventually([&] { return manager.stored().size() == 1; }));
+  EXPECT_FALSE(has_ended(peer));
+  EXPECT_EQ(manager.connect().info().free, kReservation - kSlice);
 }
 
 TEST(RestartWithSurprises, WithASmallerReservationNothingIsFreeUntilEnoughCameBack) {
