@@ -11,6 +11,8 @@
 namespace carveout::daemon {
 namespace {
 
+constexpr std::uint64_t kMostId = 1ULL << 63U;
+
 constexpr std::string_view kPrefix = "conn-";
 
 // One slice at least and nothing but slices: anything else was never granted by us.
@@ -35,8 +37,10 @@ std::optional<std::uint64_t> connection_of(std::string_view name) {
   const std::string_view digits = name.substr(kPrefix.size());
   std::uint64_t id = 0;
   const auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), id);
-  // Only as store_name() writes it.
-  if (problem != std::errc{} || id == 0 || store_name(id) != name) return std::nullopt;
+  // Only as store_name() writes it, and with ids left to go on from.
+  if (problem != std::errc{} || id == 0 || id > kMostId || store_name(id) != name) {
+    return std::nullopt;
+  }
   return id;
 }
 

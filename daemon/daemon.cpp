@@ -162,9 +162,11 @@ void Daemon::adopt(std::vector<HandedOver::Kept> kept) {
     lending_.lost(lease, "its connection has ended");
   for (const auto& connection : plan.connections) {
     UniqueFd& socket = kept[connection.place].descriptor;
-    const auto peer = peer_of(socket.get());
+    const LedgerRecord& known =
+        connection.leases.empty() ? *connection.request : connection.leases.front();
+    const Peer peer{known.uid, known.gid, static_cast<pid_t>(known.pid)};
     lending_.keep(connection.id);
-    sessions_.adopt(connection.id, std::move(socket), peer ? *peer : Peer{}, connection.leases);
+    sessions_.adopt(connection.id, std::move(socket), peer, connection.leases);
   }
   // Only now is known what is free.
   std::map<std::uint64_t, std::pair<std::uint64_t, const LedgerRecord*>> requests;  // by lease

@@ -24,6 +24,9 @@ constexpr std::size_t kMostRead = 64U << 20U;
 // No ledger of ours comes to count so far; beyond, its numbers and ids would begin anew.
 constexpr std::uint64_t kMostNumber = 1ULL << 63U;
 
+// What every record begins with.
+constexpr std::string_view kBegin = R"({"seq":)";
+
 std::string context_of(const std::string& path) {
   return cat("ledger ", printable(path, 200));
 }
@@ -57,6 +60,13 @@ Result<UniqueFd> open_file(const std::string& path, int flags) {
   if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     return Error{Code::kInvalid, errno, context_of(path),
                  "another carveoutd writes it: stop that one, or choose another with --ledger"};
+  }
+  // That one may have replaced it just before it let go of it.
+  struct stat now {};
+  if (::stat(path.c_str(), &now) != 0 || now.st_ino != status.st_ino ||
+      now.st_dev != status.st_dev) {
+    return Error{Code::kInvalid, 0, context_of(path),
+                 "another carveoutd has just replaced it: start again once that one has ended"};
   }
   return file;
 }
@@ -102,17 +112,22 @@ Result<void> Ledger::take_up() {
     return Error{Code::kInvalid, 0, context_of(path_),
                  "is too large for a ledger: choose another with --ledger"};
   }
-  const LedgerScan scan = scan_ledger(*text, history_, OnProblem::kGoOn);
+  LedgerScan scan = scan_ledger(*text, history_, OnProblem::kGoOn);
+  if (scan.torn == text->size() && scan.torn != 0 && !text->starts_with(kBegin)) {
+    // Not the beginning of a first record of ours: somebody else's file, and kept whole.
+    scan = {.records = 0, .problem = LedgerProblem{1, "is not a record"}, .torn = 0};
+  }
   const LedgerRecord& last = history_.last();
   if (std::max({last.seq, last.start, history_.last_lease(), history_.last_connection()}) >
       kMostNumber) {
     return Error{Code::kInvalid, 0, context_of(path_),
                  "its numbers are used up: choose another with --ledger"};
   }
-  size_ = text->size() - scan.torn;
+  // A damaged file is kept as it is.
+  size_ = text->size() - (scan.problem ? 0 : scan.torn);
   boot_ = history_.empty() ? boot_id() : history_.last().boot;
   start_ = history_.last().start;
-  if (scan.torn != 0) {
+  if (scan.torn != 0 && !scan.problem) {
     notes_.push_back(cat(context_of(path_), ": its last line was cut short: the ", scan.torn,
                          " bytes of it are cut off"));
     if (::ftruncate(file_.get(), static_cast<off_t>(size_)) != 0) {
@@ -124,8 +139,9 @@ Result<void> Ledger::take_up() {
                          ": going on with what can be read; the file is kept as ",
                          printable(previous_of(path_), 200)));
   }
-  // With room for restating everything in it.
-  if (scan.problem || size_ > max_file_ / 2) return rotate();
+  // With room for restating everything in it; unless that is all that it does (we died just then).
+  if (scan.problem || (size_ > max_file_ / 2 && !history_.at_head())) return rotate();
+  if (history_.at_head()) head_ = size_;
   return {};
 }
 
@@ -149,7 +165,7 @@ Result<void> Ledger::begin(Bytes reservation) {
   return {};
 }
 
-Result<void> Ledger::append(LedgerRecord record) {
+Result<void> Ledger::append(const LedgerRecord& record) {
   const std::lock_guard lock(mutex_);
   if (auto paid = pay(); !paid) return paid;
   auto written = write(record);

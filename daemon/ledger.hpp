@@ -36,7 +36,7 @@ class Ledger {
 
   // What happens only if it can be recorded. After an error nothing is recorded. Fills in what all
   // records have: number, epoch and times.
-  Result<void> append(LedgerRecord record);
+  Result<void> append(const LedgerRecord& record);
 
   // A request, under the next lease id, which it gives to `lease` (0: nothing is recorded). Errors
   // as append().

@@ -57,7 +57,6 @@ Objection LedgerHistory::objection(const LedgerRecord& next) const {
   }
   switch (next.event) {
     case LedgerEvent::kRepaired:
-      return {};
     case LedgerEvent::kStopped:
       return {};
     case LedgerEvent::kRequested:

@@ -38,6 +38,8 @@ class LedgerHistory {
   [[nodiscard]] const Leases& open() const { return open_; }
   [[nodiscard]] bool any_pending() const;
   [[nodiscard]] bool empty() const { return last_.seq == 0; }
+  // There is nothing behind the head of the file yet.
+  [[nodiscard]] bool at_head() const { return carrying_; }
   // The last record taken: its seq, epoch and times are where the next goes on from.
   [[nodiscard]] const LedgerRecord& last() const { return last_; }
   [[nodiscard]] Bytes reservation() const { return reservation_; }

@@ -234,7 +234,7 @@ void Lending::refused(std::uint64_t connection, const Peer& peer, Bytes ask,
   record.asked = ask;
   record.reason = reason;
   // Nothing hangs on it: what cannot be recorded is in the journal and the counters all the same.
-  (void)ledger_->append(std::move(record));
+  (void)ledger_->append(record);
 }
 
 void Lending::finish(Grant& grant) {

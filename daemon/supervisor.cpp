@@ -81,7 +81,8 @@ Result<void> Supervisor::store(std::uint64_t connection, int descriptor) {
                      " connections: raise --store-max, and with it "
                      "FileDescriptorStoreMax= of the unit")};
   }
-  // Left to watch it, the manager would drop it when its peer hangs up, and we would not hear of that.
+  // Left to watch it, the manager would drop it when its peer hangs up, and we would not hear of
+  // that.
   auto told = tell(cat("FDSTORE=1\nFDPOLL=0\nFDNAME=", store_name(connection)), &descriptor);
   if (told) ++stored_;
   return told;

@@ -182,6 +182,8 @@ TEST_F(Audit, OfWhatIsNotThere) {
   EXPECT_THAT(outcome.error, HasSubstr(directory_.file("missing")));
   EXPECT_EQ(audit({directory_.file("")}).code, 1) << "a directory";
   EXPECT_EQ(audit({}).code, 2);
+  write_file(directory_.file("empty"), "", 0600);
+  EXPECT_EQ(audit({directory_.file("empty")}).code, 1) << "nothing was verified";
 }
 
 TEST_F(Audit, TheSameFileTwiceIsOneFile) {

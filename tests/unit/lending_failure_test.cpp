@@ -32,11 +32,11 @@ class LendingFailure : public LendingTest {
   // The grant fails, and by the time that the borrower hears of it nothing is left of it.
   void expect_all_undone(std::uint64_t slices) {
     const std::size_t leases = lending_.leases().size();
-    const Bytes free = lending_.figures_for(0).free;
+    const Bytes free = lending_.figures_for(0, 1).free;
     const std::size_t descriptors = test::open_descriptors();
     FakeBorrower borrower;
     borrower.when_failed = [&] {
-      EXPECT_EQ(lending_.figures_for(0).free, free);
+      EXPECT_EQ(lending_.figures_for(0, 1).free, free);
       EXPECT_EQ(lending_.leases().size(), leases);
       EXPECT_EQ(test::open_descriptors(), descriptors);
     };

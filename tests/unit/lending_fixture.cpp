@@ -78,10 +78,12 @@ void FakeBorrower::on_failed() {
 
 const Peer LendingTest::kPeer{.uid = ::getuid(), .gid = ::getgid(), .pid = ::getpid()};
 
-LendingTest::LendingTest()
+LendingTest::LendingTest(std::unique_ptr<Ledger> ledger, std::size_t store)
     : log_(test::make_pipe()),
       journal_(journal_on(log_.write_end.get())),
-      lending_(*loop_, *worker_, source_, reservation_, *journal_, nullptr, supervisor_) {
+      ledger_(std::move(ledger)),
+      supervisor_(store),
+      lending_(*loop_, *worker_, source_, reservation_, *journal_, ledger_.get(), supervisor_) {
   FakeBorrower::order.clear();
   descriptors_ = test::open_descriptors();
 }
@@ -142,7 +144,7 @@ void LendingTest::run_loop(std::chrono::milliseconds time) {
 }
 
 void LendingTest::expect(std::uint64_t free, std::uint64_t largest) const {
-  const Figures now = lending_.figures_for(0);
+  const Figures now = lending_.figures_for(0, 1);
   EXPECT_EQ(now.size, Slices(kSlices).bytes());
   EXPECT_EQ(now.free, Slices(free).bytes());
   EXPECT_EQ(now.largest, Slices(largest).bytes());

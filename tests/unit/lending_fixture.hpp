@@ -52,7 +52,9 @@ class FakeBorrower final : public Lending::Borrower {
 
 class LendingTest : public testing::Test {
  protected:
-  LendingTest();
+  // With a ledger, everything is recorded in it; with a store, connections are kept in it
+  // ($NOTIFY_SOCKET says where).
+  explicit LendingTest(std::unique_ptr<Ledger> ledger = nullptr, std::size_t store = 0);
   ~LendingTest() override;
 
   bool begin(FakeBorrower& borrower, std::uint64_t slices, std::uint64_t connection = 1);
@@ -81,7 +83,8 @@ class LendingTest : public testing::Test {
   FakeSource source_;
   Reservation reservation_{Bytes(0x280200000), Slices(kSlices)};
   std::pair<UniqueFd, UniqueFd> connection_ = test::socket_pair();
-  Supervisor supervisor_{0};
+  std::unique_ptr<Ledger> ledger_;
+  Supervisor supervisor_;
   std::unique_ptr<Worker> worker_ = *Worker::start();
   Lending lending_;
   // Its first timer makes the loop open a descriptor, which no test shall count.

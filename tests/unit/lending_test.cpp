@@ -134,7 +134,7 @@ TEST_F(LendingTest, UndoFreesTheSlicesOnlyWhenTheMemoryIsClosed) {
   EXPECT_TRUE(test::is_open(number));
   expect(11, 11);
   open_gate();
-  serve_until([&] { return lending_.figures_for(0).free == Slices(kSlices).bytes(); });
+  serve_until([&] { return lending_.figures_for(0, 1).free == Slices(kSlices).bytes(); });
   EXPECT_FALSE(test::is_open(number));
   EXPECT_EQ(test::open_descriptors(), descriptors_);
   expect(kSlices, kSlices);

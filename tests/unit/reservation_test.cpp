@@ -299,6 +299,39 @@ TEST_F(ReservationOfTen, ChargesNobodyForNothing) {
   EXPECT_EQ(reservation_.figures().free, reservation_.figures().size);
 }
 
+TEST_F(ReservationOfTen, AdoptsWhatIsLentAlready) {
+  Charge four = reservation_.adopt(Slices(4), 0);
+  EXPECT_EQ(four.slices(), Slices(4));
+  expect(6, 6);
+  EXPECT_FALSE(reservation_.charge(Slices(7), 0));
+  four.give_back();
+  expect(10, 10);
+}
+
+TEST_F(ReservationOfTen, AdoptsWhateverElseHolds) {
+  reservation_.set_draining(true);
+  reservation_.cap_largest(Slices(1));
+  const Charge four = reservation_.adopt(Slices(4), 0);
+  expect(6, 0);
+  EXPECT_TRUE(reservation_.capped());
+  reservation_.set_draining(false);
+  expect(6, 1);
+}
+
+TEST_F(ReservationOfTen, WhatIsAdoptedBeyondItComesBackFirst) {
+  Charge seven = reservation_.adopt(Slices(7), 1);
+  Charge five = reservation_.adopt(Slices(5), 2);
+  expect(0, 0);
+  EXPECT_FALSE(reservation_.charge(Slices(1), 0));
+  five.give_back();
+  expect(3, 3);
+  Charge eight = reservation_.adopt(Slices(8), 2);
+  seven.give_back();
+  expect(2, 2);
+  eight.give_back();
+  expect(10, 10);
+}
+
 class UserLimit : public testing::Test {
  protected:
   Reservation reservation_{Bytes(0), Slices(10), Slices(4)};
@@ -343,6 +376,14 @@ TEST_F(UserLimit, ComesBackWithEveryWayOfGivingBack) {
     cancels ? moved.cancel() : moved.give_back();
     EXPECT_EQ(reservation_.largest_for(7), Slices(4));
   }
+}
+
+TEST_F(UserLimit, CountsWhatIsAdoptedAndDoesNotRefuseIt) {
+  Charge six = reservation_.adopt(Slices(6), 7);
+  EXPECT_EQ(reservation_.largest_for(7), Slices(0));
+  EXPECT_EQ(reservation_.largest_for(8), Slices(4));
+  six = Charge();
+  EXPECT_EQ(reservation_.largest_for(7), Slices(4));
 }
 
 }  // namespace

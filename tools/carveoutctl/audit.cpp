@@ -58,6 +58,7 @@ Replay replay(const std::vector<File>& files) {
   Replay all;
   for (const File& file : files) {
     LedgerScan scan = scan_ledger(file.text, all.history, OnProblem::kStop);
+    if (file.text.empty()) scan.problem = {1, "there is no record in it"};
     all.records += scan.records;
     if (scan.problem) {
       all.problem = {file.path, *std::move(scan.problem)};
