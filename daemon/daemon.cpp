@@ -139,6 +139,7 @@ void Daemon::give_notice() {
 // Everything that an earlier start has left goes on, or is recorded as lost.
 void Daemon::adopt(std::vector<HandedOver::Kept> kept) {
   std::vector<std::string> names;
+  names.reserve(kept.size());
   for (const auto& [name, descriptor] : kept)
     names.push_back(is_lending_connection(descriptor.get()) ? name : std::string());
   Adoption plan = plan_adoption(ledger_ ? ledger_->history() : LedgerHistory(), names,
@@ -266,6 +267,7 @@ void Daemon::reload() {
 
 std::vector<std::string> Daemon::lending_sockets() const {
   std::vector<std::string> paths;
+  paths.reserve(lending_sockets_);
   for (std::size_t i = 0; i < lending_sockets_; ++i)
     paths.push_back(listeners_[i]->path());
   return paths;
