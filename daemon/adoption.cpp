@@ -72,7 +72,7 @@ Adoption plan_adoption(const LedgerHistory& history, const std::vector<std::stri
       // Taking the name out of the store would take the first one out as well.
       adoption.dropped.push_back(
           {place, twice ? std::nullopt : id,
-           twice ? "there are two of it" : "it has no lease and no request"});
+           twice ? "there are two of it" : "the ledger knows of no lease and no request on it"});
       continue;
     }
     Adoption::Connection connection{

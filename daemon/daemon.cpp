@@ -160,7 +160,10 @@ void Daemon::adopt(std::vector<HandedOver::Kept> kept) {
     lending_.dropped(*dropped.connection, reason);
   }
   for (const LedgerRecord& lease : plan.lost)
-    lending_.lost(lease, "its connection has ended");
+    lending_.lost(lease, supervisor_.has_store()
+                             ? "the service manager has not kept its connection: it was full "
+                               "(FileDescriptorStoreMax= below --store-max), or was stopped"
+                             : "its connection ended with the daemon");
   for (const auto& connection : plan.connections) {
     UniqueFd& socket = kept[connection.place].descriptor;
     const LedgerRecord& known =
@@ -245,10 +248,11 @@ Result<void> Daemon::run() {
   sd_notify(0, "READY=1");
   auto ended = loop_->run(poll_set_);
   sd_notify(0, "STOPPING=1");
-  journal_.log(Level::kNotice, Event::kStopped,
-               cat("stopping: ", lending_.leases().size(), " leases ",
-                   supervisor_.has_store() ? "stay with the service manager, for a restart"
-                                           : "end with their connections"));
+  journal_.log(
+      Level::kNotice, Event::kStopped,
+      cat("stopping: ", lending_.leases().size(), " leases ",
+          supervisor_.has_store() ? "stay with the service manager for a restart (a stop ends them)"
+                                  : "end with their connections"));
   return ended;
 }
 
@@ -299,6 +303,7 @@ std::string Daemon::status() const {
                       .lost = lending_.lost(),
                       .ledger = ledger_ ? ledger_->path() : std::string(),
                       .ledger_records = ledger_ ? ledger_->records() : 0,
+                      .ledger_failing = ledger_ && ledger_->failing(),
                       .ledger_owed = ledger_ ? ledger_->owed() : 0,
                       .store_used = supervisor_.stored(),
                       .store_most = supervisor_.most(),

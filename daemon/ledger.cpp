@@ -83,6 +83,12 @@ LedgerEvent carried_as(LedgerHistory::State state) {
   return LedgerEvent::kRequested;
 }
 
+// Whether somebody has taken the file away under us.
+bool is_removed(int file) {
+  struct stat status {};
+  return ::fstat(file, &status) == 0 && status.st_nlink == 0;
+}
+
 std::string previous_of(const std::string& path) {
   return path + ".1";
 }
@@ -251,6 +257,11 @@ std::uint64_t Ledger::records() const {
   return records_;
 }
 
+bool Ledger::failing() const {
+  const std::lock_guard lock(mutex_);
+  return failing_;
+}
+
 std::size_t Ledger::owed() const {
   const std::lock_guard lock(mutex_);
   return owed_.size();
@@ -285,11 +296,25 @@ void Ledger::fill(LedgerRecord& record, std::uint64_t seq) const {
 
 Result<void> Ledger::write(LedgerRecord record) {
   if (fails_at(name_of(record.event), "before", record.size)) return as_told();
+  auto written = write_line(record);
+  failing_ = !written;
+  return written;
+}
+
+Result<void> Ledger::write_line(LedgerRecord& record) {
   fill(record, history_.last().seq + 1);
   std::string line = encode(record);
+  const bool removed = is_removed(file_.get());
   // While an earlier start's leases are being adopted, what they are is not settled.
-  if (size_ + line.size() > std::max(max_file_, 2 * head_) && !history_.any_pending()) {
+  if ((removed || size_ + line.size() > std::max(max_file_, 2 * head_)) &&
+      !history_.any_pending()) {
     if (auto rotated = rotate(); !rotated) return rotated;
+    if (removed) {
+      LedgerRecord repaired;
+      repaired.event = LedgerEvent::kRepaired;
+      repaired.reason = "the file had been removed: this one begins with what was open";
+      if (auto written = write_line(repaired); !written) return written;
+    }
     fill(record, history_.last().seq + 1);
     line = encode(record);
   }
@@ -356,7 +381,8 @@ Result<void> Ledger::rotate() {
     ::unlink(next.c_str());
     return system_error(problem, context_of(next), "cannot be written (make room there)");
   }
-  if (::link(path_.c_str(), previous.c_str()) != 0 || ::rename(next.c_str(), path_.c_str()) != 0) {
+  const bool linked = ::link(path_.c_str(), previous.c_str()) == 0 || errno == ENOENT;
+  if (!linked || ::rename(next.c_str(), path_.c_str()) != 0) {
     const int problem = errno;
     ::unlink(next.c_str());
     return system_error(problem, context_of(path_), "cannot be replaced by a new file");

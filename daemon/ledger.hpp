@@ -64,6 +64,8 @@ class Ledger {
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
   // Written by this start.
   [[nodiscard]] std::uint64_t records() const;
+  // The last record could not be written.
+  [[nodiscard]] bool failing() const;
   // Happened, but not recorded yet.
   [[nodiscard]] std::size_t owed() const;
 
@@ -72,6 +74,7 @@ class Ledger {
   Result<void> take_up();
   Result<void> begin(Bytes reservation);
   Result<void> write(LedgerRecord record);
+  Result<void> write_line(LedgerRecord& record);
   Result<void> write_text(std::string_view text);
   bool end_as(std::uint64_t lease, std::optional<LedgerEvent> event, std::string_view reason);
   Result<void> pay();
@@ -92,6 +95,7 @@ class Ledger {
   std::uint64_t start_ = 0;
   LedgerHistory history_;
   std::deque<LedgerRecord> owed_;
+  bool failing_ = false;
   std::uint64_t records_ = 0;
 };
 

@@ -73,6 +73,7 @@ std::string status_json(const Status& status) {
       .boolean("refuses_descriptors", status.refuses_descriptors)
       .text("ledger", status.ledger)
       .number("ledger_records", status.ledger_records)
+      .boolean("ledger_failing", status.ledger_failing)
       .number("ledger_owed", status.ledger_owed)
       .number("store_used", status.store_used)
       .number("store_most", status.store_most)

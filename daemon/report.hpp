@@ -33,6 +33,7 @@ struct Status {
   std::uint64_t lost = 0;
   std::string ledger = {};  // its path; empty: none
   std::uint64_t ledger_records = 0;
+  bool ledger_failing = false;  // the last record could not be written
   std::size_t ledger_owed = 0;  // what happened, but could not be recorded yet
   std::size_t store_used = 0;   // of the service manager's descriptor store; store_most 0: none
   std::size_t store_most = 0;

@@ -183,7 +183,7 @@ std::optional<Error> refusal_in(const rapidjson::Document& document) {
     reason += cat(": ", format_bytes(free), " are free, the largest claim now is ",
                   format_bytes(largest));
     if (largest == Bytes(0) && free > Bytes(0))
-      reason += " (it drains, or lacks memory: try later)";
+      reason += " (it drains, or cannot lend now; its operator sees why: try later)";
   }
   return Error{Code::kRefused, 0, "the lender", std::move(reason)};
 }

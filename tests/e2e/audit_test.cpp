@@ -181,9 +181,17 @@ TEST_F(Audit, OfWhatIsNotThere) {
   EXPECT_EQ(outcome.output, "");
   EXPECT_THAT(outcome.error, HasSubstr(directory_.file("missing")));
   EXPECT_EQ(audit({directory_.file("")}).code, 1) << "a directory";
-  EXPECT_EQ(audit({}).code, 2);
+  EXPECT_EQ(audit({"--no-such-option"}).code, 2);
   write_file(directory_.file("empty"), "", 0600);
   EXPECT_EQ(audit({directory_.file("empty")}).code, 1) << "nothing was verified";
+}
+
+TEST(AuditWithoutAFile, IsOfTheLedgersBesideTheControlSocket) {
+  const DaemonProcess daemon(CARVEOUTD, {"--size", "64MiB"});
+  (void)daemon.connect().alloc(1);
+  const Outcome outcome = run({CARVEOUTCTL, "--control", daemon.control(), "audit"});
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_THAT(outcome.output, HasSubstr("good: "));
 }
 
 TEST_F(Audit, TheSameFileTwiceIsOneFile) {

@@ -51,6 +51,17 @@ TEST_F(LedgerWriting, EndsARequestAsRefusedAndALeaseAsReleased) {
   EXPECT_EQ(audit(), "good");
 }
 
+TEST_F(LedgerWriting, BeginsAnewWhenTheFileIsTakenAway) {
+  const auto ledger = open();
+  lend(*ledger, 1);
+  std::filesystem::remove(path_);
+  lend(*ledger, 2);
+  EXPECT_EQ(audit(), "good") << "of the new file";
+  EXPECT_THAT(text(), HasSubstr("the file had been removed"));
+  EXPECT_EQ(ledger->history().open().size(), 2U);
+  EXPECT_FALSE(ledger->failing());
+}
+
 TEST_F(LedgerWriting, RefusesWhatWasGranted) {
   const auto ledger = open();
   ASSERT_TRUE(ledger->append(of(Event::kRequested, 1)));

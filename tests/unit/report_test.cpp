@@ -59,6 +59,7 @@ Status some_status() {
           .lost = 27,
           .ledger = "/run/x/ledger.jsonl",
           .ledger_records = 28,
+          .ledger_failing = true,
           .ledger_owed = 29,
           .store_used = 30,
           .store_most = 31,
@@ -73,6 +74,7 @@ TEST(StatusJson, SaysEverything) {
   EXPECT_EQ(json["pid"].GetInt(), ::getpid());
   EXPECT_STREQ(json["ledger"].GetString(), "/run/x/ledger.jsonl");
   EXPECT_EQ(json["ledger_records"].GetUint(), 28U);
+  EXPECT_TRUE(json["ledger_failing"].GetBool());
   EXPECT_EQ(json["ledger_owed"].GetUint(), 29U);
   EXPECT_EQ(json["store_used"].GetUint(), 30U);
   EXPECT_EQ(json["store_most"].GetUint(), 31U);

@@ -22,7 +22,8 @@ std::string_view remedy(int number) {
   switch (number) {
     case ENOENT:
     case ECONNREFUSED:
-      return "no carveoutd answers there: is it running, and is this its --control?";
+      return "no carveoutd answers there: is it running (journalctl -u carveoutd says why not), "
+             "and is this its --control?";
     case EACCES:
     case EPERM:
       return "only root and the daemon's own user may use it: try sudo";

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <exception>
@@ -56,7 +58,13 @@ int show(const Settings& settings, const Result<rapidjson::Document>& reply,
 }
 
 int run_audit(const Settings& settings) {
-  const auto reply = audit(settings.files);
+  std::vector<std::string> files = settings.files;
+  if (files.empty()) {
+    const std::string ledger = cat(directory_of(settings.control), "/ledger.jsonl");
+    files.push_back(ledger);
+    if (::access(cat(ledger, ".1").c_str(), F_OK) == 0) files.push_back(cat(ledger, ".1"));
+  }
+  const auto reply = audit(files);
   const int shown = show(settings, reply, audit_table);
   if (shown != kDone) return shown;
   return find_member(*reply, "problem") == nullptr ? kDone : kFailed;
@@ -122,8 +130,9 @@ void declare(CLI::App& app, Settings& settings) {
       ->type_name("FILE");
   app.add_subcommand("audit",
                      "Replay ledgers (the daemon's, and those before it) and verify every record")
-      ->add_option("FILE", settings.files, "ledger.jsonl, ledger.jsonl.1, ...; in any order")
-      ->required();
+      ->add_option("FILE", settings.files,
+                   "ledger.jsonl, ledger.jsonl.1, ...; in any order. Without: those beside the "
+                   "control socket");
   CLI::App* claim = app.add_subcommand(
       "claim",
       "Borrow SIZE and hold it until interrupted, or become a command that holds it: "

@@ -116,7 +116,7 @@ std::string largest(const rapidjson::Value& status) {
   if (truth(status, "draining"))
     note = "  (draining: nothing more is lent)";
   else if (truth(status, "kernel_refused_lately"))
-    note = "  (the kernel refused a moment ago)";
+    note = "  (a claim failed a moment ago)";
   return size(status, "largest_bytes") + note;
 }
 
@@ -125,8 +125,9 @@ std::string ledger(const rapidjson::Value& status) {
   const std::string path = text(status, "ledger");
   if (path == kNothing) return "none: leases end with the daemon";
   const auto owed = number(status, "ledger_owed").value_or(0);
-  if (owed != 0)
-    return cat(path, "  (cannot be written: ", owed, " records wait, nothing is lent)");
+  if (truth(status, "ledger_failing") || owed != 0) {
+    return cat(path, "  (cannot be written: ", owed, " records wait, and nothing is lent)");
+  }
   const auto most = number(status, "store_most").value_or(0);
   if (most == 0) return cat(path, "; no service manager: leases end with the daemon");
   return cat(path, "; ", count(status, "store_used"), " of ", most,
