@@ -11,7 +11,7 @@
 namespace carveout::daemon {
 namespace {
 
-constexpr std::uint64_t kMostId = 1ULL << 63U;
+constexpr std::uint64_t kMostId = 1ULL << 62U;
 
 constexpr std::string_view kPrefix = "conn-";
 

@@ -31,11 +31,13 @@ bool is_lending_connection(int descriptor) {
 }  // namespace
 
 Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options) {
-  if (auto fit = check(options); !fit) return fit.error();
-  auto key = wire::read_key_file(options.key_file, wire::KeyAudience::kLender);
-  if (!key) return key.error();
   auto handed_over = take_handed_over();
   if (!handed_over) return handed_over.error();
+  // With leases to go on with, a host that has no memory to spare is no reason not to.
+  const bool goes_on = !handed_over->kept.empty();
+  if (auto fit = goes_on ? check_settings(options) : check(options); !fit) return fit.error();
+  auto key = wire::read_key_file(options.key_file, wire::KeyAudience::kLender);
+  if (!key) return key.error();
   auto lock = lock_instance(options.control);
   if (!lock) return lock.error();
   std::unique_ptr<Ledger> ledger;
@@ -99,6 +101,7 @@ Result<void> Daemon::open(HandedOver handed_over) {
   adopt(std::move(handed_over.kept));
   if (auto opened = open_listeners(std::move(handed_over.listeners)); !opened) return opened;
   if (auto watched = watch_loop_sources(); !watched) return watched;
+  lending_.watch_ledger();
   give_notice();
   return {};
 }
@@ -151,12 +154,13 @@ void Daemon::adopt(std::vector<HandedOver::Kept> kept) {
   supervisor_.count_kept(kept.size() - others, others);
   for (const auto& dropped : plan.dropped) {
     const std::string reason = ledger_ ? dropped.reason : "without a ledger nothing goes on";
-    journal_.log(Level::kWarning, Event::kLost,
-                 cat("closing what the service manager kept as \"",
-                     printable(kept[dropped.place].name, 64), "\": ", reason));
+    journal_.log(
+        Level::kWarning, Event::kLost,
+        cat("closing what the service manager kept as \"", printable(kept[dropped.place].name, 64),
+            "\": ",
+            names[dropped.place].empty() ? "it is no connection of a lending socket" : reason));
     if (!dropped.connection) continue;
     ::shutdown(kept[dropped.place].descriptor.get(), SHUT_RDWR);
-    supervisor_.remove(*dropped.connection);
     lending_.dropped(*dropped.connection, reason);
   }
   for (const LedgerRecord& lease : plan.lost)
@@ -168,9 +172,19 @@ void Daemon::adopt(std::vector<HandedOver::Kept> kept) {
     UniqueFd& socket = kept[connection.place].descriptor;
     const LedgerRecord& known =
         connection.leases.empty() ? *connection.request : connection.leases.front();
-    const Peer peer{known.uid, known.gid, static_cast<pid_t>(known.pid)};
+    const auto peer = peer_of(socket.get());
+    if (!peer || peer->uid != known.uid) {
+      // Of another ledger than what was kept.
+      for (const LedgerRecord& lease : connection.leases)
+        lending_.lost(lease, "what was kept as its connection is another user's");
+      if (connection.request) {
+        lending_.lost(*connection.request, "what was kept as its connection is another user's");
+      }
+      lending_.dropped(connection.id, "it is another user's than the ledger says");
+      continue;
+    }
     lending_.keep(connection.id);
-    sessions_.adopt(connection.id, std::move(socket), peer, connection.leases);
+    sessions_.adopt(connection.id, std::move(socket), *peer, connection.leases);
   }
   // Only now is known what is free.
   std::map<std::uint64_t, std::pair<std::uint64_t, const LedgerRecord*>> requests;  // by lease

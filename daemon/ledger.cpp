@@ -38,9 +38,17 @@ std::uint64_t microseconds(clockid_t clock) {
          static_cast<std::uint64_t>(now.tv_nsec) / 1'000U;
 }
 
-std::string boot_id() {
-  const auto text = read_text("/proc/sys/kernel/random/boot_id", 64);
-  return text ? text->substr(0, text->find('\n')) : std::string("unknown");
+// Whether it is another boot decides whether leases go on: nothing is guessed.
+Result<std::string> boot_id() {
+  auto text = read_text("/proc/sys/kernel/random/boot_id", 64);
+  if (!text) return text;
+  text->resize(std::min(text->find('\n'), text->size()));
+  if (text->empty()) return Error{Code::kSystem, 0, "the kernel's boot id", "is empty"};
+  return text;
+}
+
+bool is_full(const Error& problem) {
+  return problem.number == ENOSPC || problem.number == EDQUOT || problem.number == EFBIG;
 }
 
 // A file of ours alone, locked for as long as it is open.
@@ -48,7 +56,13 @@ Result<UniqueFd> open_file(const std::string& path, int flags) {
   UniqueFd file(::open(path.c_str(),
                        O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK | flags,
                        0600));
-  if (!file) return system_error(errno, context_of(path), "cannot be opened");
+  if (!file) {
+    const int problem = errno;
+    return system_error(problem, context_of(path),
+                        problem == ELOOP || problem == EISDIR
+                            ? "is not a plain file: remove it, or choose another with --ledger"
+                            : "cannot be opened");
+  }
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) {
     return system_error(errno, context_of(path), "cannot be examined");
@@ -109,6 +123,9 @@ Result<std::unique_ptr<Ledger>> Ledger::open(const std::string& path, Bytes rese
 
 // Reads what is there and makes the file fit to be written on.
 Result<void> Ledger::take_up() {
+  auto boot = boot_id();
+  if (!boot) return boot.error();
+  this_boot_ = *std::move(boot);
   auto file = open_file(path_, O_CREAT);
   if (!file) return file.error();
   file_ = *std::move(file);
@@ -118,10 +135,10 @@ Result<void> Ledger::take_up() {
     return Error{Code::kInvalid, 0, context_of(path_),
                  "is too large for a ledger: choose another with --ledger"};
   }
-  LedgerScan scan = scan_ledger(*text, history_, OnProblem::kGoOn);
-  if (scan.torn == text->size() && scan.torn != 0 && !text->starts_with(kBegin)) {
-    // Not the beginning of a first record of ours: somebody else's file, and kept whole.
-    scan = {.records = 0, .problem = LedgerProblem{1, "is not a record"}, .torn = 0};
+  const LedgerScan scan = scan_ledger(*text, history_, OnProblem::kGoOn);
+  if (history_.empty() && !text->empty() && !text->starts_with(kBegin)) {
+    return Error{Code::kInvalid, 0, context_of(path_),
+                 "is another kind of file, and left alone: choose another with --ledger"};
   }
   const LedgerRecord& last = history_.last();
   if (std::max({last.seq, last.start, history_.last_lease(), history_.last_connection()}) >
@@ -131,7 +148,8 @@ Result<void> Ledger::take_up() {
   }
   // A damaged file is kept as it is.
   size_ = text->size() - (scan.problem ? 0 : scan.torn);
-  boot_ = history_.empty() ? boot_id() : history_.last().boot;
+  boot_ = history_.empty() ? this_boot_ : history_.last().boot;
+  same_boot_ = boot_ == this_boot_;
   start_ = history_.last().start;
   if (scan.torn != 0 && !scan.problem) {
     notes_.push_back(cat(context_of(path_), ": its last line was cut short: the ", scan.torn,
@@ -146,28 +164,35 @@ Result<void> Ledger::take_up() {
                          printable(previous_of(path_), 200)));
   }
   // With room for restating everything in it; unless that is all that it does (we died just then).
-  if (scan.problem || (size_ > max_file_ / 2 && !history_.at_head())) return rotate();
+  if (scan.problem || (size_ > max_file_ / 2 && !history_.at_head())) {
+    auto rotated = rotate();
+    // Without room for a new file the old one will do, unless it is damaged.
+    return scan.problem || (!rotated && !is_full(rotated.error())) ? rotated : Result<void>();
+  }
   if (history_.at_head()) head_ = size_;
   return {};
 }
 
+// Without room for its records a start is recorded before anything else can be: until then nothing
+// is lent, but what is lent goes on.
 Result<void> Ledger::begin(Bytes reservation) {
-  const std::string boot = boot_id();
-  same_boot_ = boot_ == boot;
-  boot_ = boot;
+  boot_ = this_boot_;
   ++start_;
   LedgerRecord started;
   started.event = LedgerEvent::kStarted;
   started.reservation = reservation;
   started.lease = history_.last_lease();
   started.connection = history_.last_connection();
-  if (auto written = write(std::move(started)); !written) return written;
+  owed_.push_back(std::move(started));
   for (const std::string& note : notes_) {
     LedgerRecord repaired;
     repaired.event = LedgerEvent::kRepaired;
     repaired.reason = note;
-    if (auto written = write(std::move(repaired)); !written) return written;
+    owed_.push_back(std::move(repaired));
   }
+  auto paid = pay();
+  if (!paid && !is_full(paid.error())) return paid;
+  if (!paid) notes_.push_back(paid.error().describe());
   return {};
 }
 
@@ -257,6 +282,17 @@ std::uint64_t Ledger::records() const {
   return records_;
 }
 
+bool Ledger::retry() {
+  const std::lock_guard lock(mutex_);
+  if (failing_ && pay() && failing_) {
+    LedgerRecord repaired;
+    repaired.event = LedgerEvent::kRepaired;
+    repaired.reason = "it can be written again";
+    (void)write(std::move(repaired));
+  }
+  return !failing_;
+}
+
 bool Ledger::failing() const {
   const std::lock_guard lock(mutex_);
   return failing_;
@@ -306,8 +342,8 @@ Result<void> Ledger::write_line(LedgerRecord& record) {
   std::string line = encode(record);
   const bool removed = is_removed(file_.get());
   // While an earlier start's leases are being adopted, what they are is not settled.
-  if ((removed || size_ + line.size() > std::max(max_file_, 2 * head_)) &&
-      !history_.any_pending()) {
+  const bool settled = !history_.any_pending() && history_.last().start == start_;
+  if ((removed || size_ + line.size() > std::max(max_file_, 2 * head_)) && settled) {
     if (auto rotated = rotate(); !rotated) return rotated;
     if (removed) {
       LedgerRecord repaired;
@@ -371,8 +407,9 @@ Result<void> Ledger::rotate() {
     ++records;
   }
 
-  ::unlink(previous.c_str());
+  const std::string link = previous + ".next";
   ::unlink(next.c_str());
+  ::unlink(link.c_str());
   auto file = open_file(next, O_CREAT | O_EXCL);
   if (!file) return file.error();
   const ssize_t put = ::write(file->get(), text.data(), text.size());
@@ -381,9 +418,13 @@ Result<void> Ledger::rotate() {
     ::unlink(next.c_str());
     return system_error(problem, context_of(next), "cannot be written (make room there)");
   }
-  const bool linked = ::link(path_.c_str(), previous.c_str()) == 0 || errno == ENOENT;
+  // The file before it has its place only once this one is whole.
+  const bool linked = ::link(path_.c_str(), link.c_str()) == 0
+                          ? ::rename(link.c_str(), previous.c_str()) == 0
+                          : errno == ENOENT;
   if (!linked || ::rename(next.c_str(), path_.c_str()) != 0) {
     const int problem = errno;
+    ::unlink(link.c_str());
     ::unlink(next.c_str());
     return system_error(problem, context_of(path_), "cannot be replaced by a new file");
   }

@@ -64,6 +64,8 @@ class Ledger {
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
   // Written by this start.
   [[nodiscard]] std::uint64_t records() const;
+  // While it is failing: tries again. Whether it is not any more.
+  bool retry();
   // The last record could not be written.
   [[nodiscard]] bool failing() const;
   // Happened, but not recorded yet.
@@ -85,6 +87,7 @@ class Ledger {
   const std::size_t max_file_;
   std::vector<std::string> notes_;
   bool same_boot_ = false;
+  std::string this_boot_;
 
   mutable std::mutex mutex_;  // for all below, once open() is done
   UniqueFd file_;

@@ -171,7 +171,11 @@ Lending::Lending(EventLoop& loop, Worker& worker, Source& source, Reservation& r
 
 Figures Lending::figures_for(uid_t user, std::uint64_t connection) const {
   Figures figures = reservation_.figures_for(user);
-  if (must_be_kept(connection) && !can_be_kept()) figures.largest = Bytes(0);
+  const bool cannot_be_kept =
+      must_be_kept(connection) &&
+      (!can_be_kept() || std::chrono::steady_clock::now() < store_fails_until_);
+  const bool cannot_be_recorded = watching_ledger_ && ledger_->failing();
+  if (cannot_be_kept || cannot_be_recorded) figures.largest = Bytes(0);
   return figures;
 }
 
@@ -252,6 +256,8 @@ void Lending::finish(Grant& grant) {
       cap(asked - Slices(1));
     } else if (grant.step_ != Grant::Step::kStore) {
       cap(Slices(0));
+    } else {
+      store_fails_until_ = std::chrono::steady_clock::now() + kCapHolds;
     }
     record_refusal(lease, problem);
     complain(lease, problem);
@@ -327,6 +333,11 @@ void Lending::release(std::uint64_t lease) {
 
 void Lending::connection_ended(std::uint64_t connection) {
   if (leaving_ || kept_.erase(connection) == 0) return;
+  watch_ledger();
+  forget(connection);
+}
+
+void Lending::forget(std::uint64_t connection) {
   worker_.submit(std::make_unique<Forget>(supervisor_, connection));
 }
 
@@ -361,6 +372,7 @@ bool Lending::resume(Borrower& borrower, const LedgerRecord& request, int socket
 }
 
 void Lending::dropped(std::uint64_t connection, std::string_view reason) {
+  forget(connection);
   if (ledger_ == nullptr) return;
   LedgerRecord record;
   record.event = LedgerEvent::kLost;
@@ -386,6 +398,17 @@ bool Lending::outlives_us(const Lease& lease) const {
   return leaving_ && keeps(lease.connection);
 }
 
+void Lending::watch_ledger() {
+  if (watching_ledger_ || ledger_ == nullptr || !ledger_->failing()) return;
+  auto timer = loop_.after(kCapHolds, [this] {
+    watching_ledger_ = false;
+    if (!ledger_->retry()) watch_ledger();
+  });
+  if (!timer) return;
+  ledger_timer_ = *std::move(timer);
+  watching_ledger_ = true;
+}
+
 void Lending::record_refusal(const Lease& lease, const Error& problem) {
   if (ledger_ == nullptr) return;
   const std::string reason = problem.describe();
@@ -395,6 +418,7 @@ void Lending::record_refusal(const Lease& lease, const Error& problem) {
 }
 
 void Lending::complain(const Lease& lease, const Error& problem) {
+  watch_ledger();
   journal_.log_of_peer(Level::kWarning, Event::kTrouble, cat("not granted: ", problem.describe()),
                        {.uid = lease.peer.uid, .pid = lease.peer.pid, .bytes = lease.size});
 }

@@ -106,6 +106,9 @@ class Lending {
   void dropped(std::uint64_t connection, std::string_view reason);
   void lost(const LedgerRecord& lease, std::string_view reason);
 
+  // Tries again every second while the ledger cannot be written.
+  void watch_ledger();
+
   // The daemon ends: leases on kept connections outlive it, whatever is called from now on.
   void leave() { leaving_ = true; }
   [[nodiscard]] bool leaving() const { return leaving_; }
@@ -123,6 +126,7 @@ class Lending {
   void finish(Grant& grant);
   void cap(Slices most);
   void record_refusal(const Lease& lease, const Error& problem);
+  void forget(std::uint64_t connection);
   void complain(const Lease& lease, const Error& problem);
   [[nodiscard]] bool outlives_us(const Lease& lease) const;
   // Whether the supervisor has to keep it before it can have a lease, and whether it has room.
@@ -147,6 +151,9 @@ class Lending {
   std::uint64_t adopted_ = 0;
   std::uint64_t lost_ = 0;
   EventLoop::Source cap_timer_;
+  EventLoop::Source ledger_timer_;
+  bool watching_ledger_ = false;
+  std::chrono::steady_clock::time_point store_fails_until_{};
 };
 
 }  // namespace carveout::daemon

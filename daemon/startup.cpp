@@ -66,7 +66,7 @@ Result<void> try_source(Source& source) {
 
 }  // namespace
 
-Result<void> check(const Options& options) {
+Result<void> check_settings(const Options& options) {
   if (auto key = wire::read_key_file(options.key_file, wire::KeyAudience::kLender); !key) {
     return key.error();
   }
@@ -84,6 +84,11 @@ Result<void> check(const Options& options) {
       return Error{Code::kInvalid, 0, cat("--socket ", socket), "is the control socket as well"};
     }
   }
+  return {};
+}
+
+Result<void> check(const Options& options) {
+  if (auto fit = check_settings(options); !fit) return fit;
   return try_source(*make_source(options));
 }
 

@@ -15,6 +15,8 @@ namespace carveout::daemon {
 
 // Everything that can be found out about the settings without disturbing an instance that runs.
 // The error names the setting and what to do.
+Result<void> check_settings(const Options& options);
+// And that the backend gives a slice.
 Result<void> check(const Options& options);
 
 // Refuses while another instance has this control socket's directory.

@@ -20,7 +20,10 @@ namespace {
 // The manager's queue is never filled by us, so that whoever else notifies it (our own watchdog,
 // from the loop) does not wait behind more than these.
 constexpr unsigned kUnheard = 16;
-constexpr std::uint64_t kHearingTimeoutUs = 5'000'000;
+constexpr std::uint64_t kHearingTimeoutUs = 2'000'000;
+constexpr std::chrono::minutes kUnansweredHolds{1};
+
+using Clock = std::chrono::steady_clock;
 
 // systemd 254 on says how large our store is. 0: it does not say.
 std::size_t announced_store() {
@@ -65,12 +68,13 @@ Result<HandedOver> take_handed_over() {
   return all;
 }
 
-Supervisor::Supervisor(std::size_t most) : most_(most) {
+Supervisor::Supervisor(std::size_t most) : most_(most), has_store_(false) {
   const char* socket = std::getenv("NOTIFY_SOCKET");  // NOLINT(concurrency-mt-unsafe): at start
   if (socket == nullptr || *socket == '\0') most_ = 0;
   if (const std::size_t announced = announced_store(); announced != 0) {
     most_ = std::min(most_, announced);
   }
+  has_store_ = most_ != 0;
 }
 
 Result<void> Supervisor::store(std::uint64_t connection, int descriptor) {
@@ -109,10 +113,10 @@ Result<void> Supervisor::tell(const std::string& state, const int* descriptor) {
   const int told =
       sd_pid_notify_with_fds(0, 0, state.c_str(), descriptor, descriptor == nullptr ? 0 : 1);
   if (told < 0) return system_error(-told, "the service manager", "cannot be told to keep a lease");
-  if (++told_ >= kUnheard) {
+  if (++told_ >= kUnheard && Clock::now() >= wait_again_) {
     told_ = 0;
-    // A manager that does not know barriers is only slower than it might be.
-    (void)sd_notify_barrier(0, kHearingTimeoutUs);
+    // One that does not answer (it does not know barriers) is not waited for all the time.
+    if (sd_notify_barrier(0, kHearingTimeoutUs) < 0) wait_again_ = Clock::now() + kUnansweredHolds;
   }
   return {};
 }

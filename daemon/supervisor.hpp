@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -32,7 +33,7 @@ class Supervisor {
   // `most` descriptors; 0: no store. Without a manager ($NOTIFY_SOCKET) there is none either.
   explicit Supervisor(std::size_t most);
 
-  [[nodiscard]] bool has_store() const { return most_ != 0; }
+  [[nodiscard]] bool has_store() const { return has_store_; }
   [[nodiscard]] std::size_t stored() const { return stored_; }
   [[nodiscard]] std::size_t most() const { return most_; }
 
@@ -53,9 +54,11 @@ class Supervisor {
   Result<void> pay();
 
   std::size_t most_;
+  bool has_store_;
   std::atomic<std::size_t> stored_ = 0;
   std::deque<std::uint64_t> to_remove_;
   unsigned told_ = 0;  // messages since the manager was last waited for
+  std::chrono::steady_clock::time_point wait_again_{};  // after it did not answer
 };
 
 }  // namespace carveout::daemon

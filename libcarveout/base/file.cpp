@@ -41,7 +41,7 @@ Result<std::string> read_up_to(int fd, std::size_t limit, const std::string& con
 }
 
 Result<std::string> read_text(const std::string& path, std::size_t limit) {
-  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   if (!file) return system_error(errno, path, "cannot be opened");
   return read_up_to(file.get(), limit, path);
 }

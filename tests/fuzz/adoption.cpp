@@ -87,7 +87,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check(history, names, false);
   for (const auto& [id, lease] : history.open()) {
     // Beyond that there would be none left to go on from.
-    const bool ours = id != 0 && id <= (std::uint64_t{1} << 63U);
+    const bool ours = id != 0 && id <= (std::uint64_t{1} << 62U);
     must(connection_of(store_name(id)) == (ours ? std::optional(id) : std::nullopt));
   }
   return 0;

@@ -241,20 +241,26 @@ TEST_F(LedgerFile, WhatNoLeaseCanHaveBeenLikeIsLeftBehind) {
   EXPECT_EQ(ledger->history().last_lease(), 4U);
 }
 
-TEST_F(LedgerFile, GarbageIsKeptToo) {
-  const std::string garbage = "this is\nno ledger\n\n{}\nat all";
-  test::write_file(path_, garbage);
+TEST_F(LedgerFile, AnotherKindOfFileIsLeftAlone) {
+  for (const std::string other :
+       {"this is\nno ledger\n\n{}\nat all", "one line, and not even ended", "secret\n", "\n"}) {
+    test::write_file(path_, other);
+    const auto opened = Ledger::open(path_, Slices(kReserved).bytes());
+    ASSERT_FALSE(opened) << other;
+    EXPECT_THAT(opened.error().describe(), HasSubstr("another kind of file"));
+    EXPECT_EQ(read(path_), other);
+    EXPECT_NE(::access(previous_.c_str(), F_OK), 0);
+  }
+}
+
+TEST_F(LedgerFile, ADamagedFirstRecordIsStillALedgers) {
+  const std::string damaged = "{\"seq\":1,\"boot\":\"...\nand more\nat all";
+  test::write_file(path_, damaged);
   const auto ledger = open();
-  EXPECT_EQ(read(previous_), garbage);
+  EXPECT_EQ(read(previous_), damaged);
   EXPECT_EQ(audit(), "good");
   EXPECT_EQ(ledger->history().last().start, 1U);
   EXPECT_TRUE(ledger->history().open().empty());
-}
-
-TEST_F(LedgerFile, AnotherKindOfFileIsKeptToo) {
-  test::write_file(path_, "one line, not a ledger's, and not even ended");
-  EXPECT_NE(open(), nullptr);
-  EXPECT_EQ(read(previous_), "one line, not a ledger's, and not even ended");
 }
 
 TEST_F(LedgerFile, WhatIsTooLargeForALedgerIsLeftAlone) {

@@ -336,15 +336,41 @@ TEST_F(LedgerWriting, ARotationWithoutRoomLeavesTheLedgerAsItIs) {
   EXPECT_EQ(audit_both(), "good");
 }
 
-TEST_F(LedgerWriting, AStartThatCannotBeRecordedIsRefused) {
+TEST_F(LedgerWriting, AStartThatCannotBeRecordedIsOwed) {
   lend(*open(), 1);
   const std::string before = text();
+  std::unique_ptr<Ledger> ledger;
   {
     const FileLimit full(size() + 20);
-    EXPECT_THAT(refusal().describe(), HasSubstr("cannot be written"));
+    ledger = open();
+    EXPECT_EQ(text(), before);
+    EXPECT_TRUE(ledger->failing());
+    EXPECT_THAT(ledger->notes(), testing::Contains(HasSubstr("cannot be written")));
+    EXPECT_EQ(ledger->history().open().size(), 1U) << "what is lent goes on";
+    EXPECT_FALSE(ledger->append(of(Event::kRequested, 2)));
+    ledger->append_owed(of(Event::kAdopted, 1));
+    EXPECT_FALSE(ledger->retry());
   }
-  EXPECT_EQ(text(), before);
-  EXPECT_NE(open(), nullptr);
+  EXPECT_TRUE(ledger->retry());
+  EXPECT_FALSE(ledger->failing());
+  EXPECT_EQ(ledger->owed(), 0U);
+  EXPECT_EQ(audit(), "good");
+  EXPECT_EQ(ledger->history().open().size(), 1U);
+  EXPECT_FALSE(ledger->history().any_pending());
+  ASSERT_TRUE(ledger->append(of(Event::kRequested, 2)));
+  EXPECT_EQ(audit(), "good");
+}
+
+TEST_F(LedgerWriting, SaysWhenItCanBeWrittenAgain) {
+  const auto ledger = open();
+  {
+    const FileLimit full(size() + 20);
+    EXPECT_FALSE(ledger->append(of(Event::kRequested, 1)));
+    EXPECT_TRUE(ledger->failing());
+  }
+  EXPECT_TRUE(ledger->retry());
+  EXPECT_FALSE(ledger->failing());
+  EXPECT_EQ(last().event, Event::kRepaired);
   EXPECT_EQ(audit(), "good");
 }
 
