@@ -259,7 +259,10 @@ Result<void> Daemon::run() {
   journal_.log(Level::kNotice, Event::kStarted,
                cat("carveoutd ", kVersion, " lends ", format_bytes(options_.size), " (",
                    source_->describe().detail, ") on ", where));
-  sd_notify(0, "READY=1");
+  // Unheard, it would be taken for a start that hangs.
+  if (const int told = sd_notify(0, "READY=1"); told < 0) {
+    return system_error(-told, "the service manager", "cannot be told that the daemon is ready");
+  }
   auto ended = loop_->run(poll_set_);
   sd_notify(0, "STOPPING=1");
   journal_.log(

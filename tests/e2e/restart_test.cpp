@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -209,6 +210,76 @@ TEST(RestartWithSurprises, WithASmallerReservationNothingIsFreeUntilEnoughCameBa
   peer.reset();
   EXPECT_TRUE(eventually([&] { return large.connect().info().free == 8 * kSlice; }));
   EXPECT_EQ(audit(large), "good");
+}
+
+// The daemon behind a shell's ulimit.
+std::string limited(const ServiceManager& manager, const std::string& limit) {
+  const std::string path = manager.directory().file("limited");
+  write_file(path, "#!/bin/sh\nulimit " + limit + "\nexec " CARVEOUTD " \"$@\"\n", 0755);
+  return path;
+}
+
+TEST(RestartWithSurprises, AStartThatFailsForWantOfDescriptorsLosesNothing) {
+  ServiceManager manager(CARVEOUTD, {"--size", "64MiB"});
+  manager.start();
+  std::vector<std::unique_ptr<Peer>> peers;
+  for (int i = 0; i < 12; ++i) {
+    peers.push_back(std::make_unique<Peer>(manager.connect()));
+    (void)peers.back()->alloc(kSlice);
+  }
+  manager.end(SIGKILL);
+  // From too few to begin with, over too few at each of its steps, to enough.
+  int failed = 0;
+  for (int limit = 16; limit < 44; ++limit) {
+    manager.set_binary(limited(manager, "-n " + std::to_string(limit)));
+    try {
+      manager.start();
+      manager.end(SIGKILL);
+    } catch (const std::runtime_error&) {
+      ++failed;
+    }
+  }
+  EXPECT_GT(failed, 3);
+  EXPECT_LT(failed, 28);
+  manager.set_binary(CARVEOUTD);
+  manager.start();
+  EXPECT_EQ(manager.connect().info().free, kReservation - 12 * kSlice) << manager.log();
+  for (const auto& peer : peers)
+    EXPECT_FALSE(has_ended(*peer));
+  EXPECT_EQ(audit(manager), "good");
+}
+
+TEST(RestartWithSurprises, AHostWithoutMemoryToSpareIsNoReasonNotToGoOn) {
+  ServiceManager manager(CARVEOUTD, {"--size", "64MiB"});
+  manager.start();
+  const Peer peer = manager.connect();
+  const UniqueFd memory = peer.alloc(kSlice);
+  manager.end(SIGKILL);
+  manager.set_binary(limited(manager, "-f 1024"));  // no file of a slice's size
+  manager.start();
+  EXPECT_FALSE(has_ended(peer));
+  EXPECT_EQ(peer.info().free, kReservation - kSlice);
+  EXPECT_NE(peer.ask(peer.alloc_request(kSlice)).bytes.find("not enough free carveout"),
+            std::string::npos);
+}
+
+TEST(RestartWithSurprises, AStoreFullOfOthersDescriptorsIsAStoreStill) {
+  ServiceManager manager(CARVEOUTD, {"--size", "64MiB", "--store-max", "4"}, 100);
+  manager.start();
+  const Peer peer = manager.connect();
+  const UniqueFd memory = peer.alloc(kSlice);
+  for (int i = 0; i < 4; ++i)
+    manager.put("foreign", UniqueFd(::dup(STDIN_FILENO)));
+  for (int i = 0; i < 3; ++i) {
+    manager.end(SIGTERM);
+    manager.start();
+    EXPECT_FALSE(has_ended(peer));
+    EXPECT_EQ(peer.info().free, kReservation - kSlice);
+    const Peer another = manager.connect();
+    EXPECT_NE(another.ask(another.alloc_request(kSlice)).bytes.find("not enough free carveout"),
+              std::string::npos);
+  }
+  EXPECT_EQ(audit(manager), "good");
 }
 
 TEST(RestartWithSurprises, WithoutALedgerWhatWasKeptEnds) {
