@@ -118,7 +118,6 @@ Result<std::unique_ptr<Listener>> Listener::open(ListenerContext& context, std::
       ::lstat(listener->path().c_str(), &status) != 0) {
     return system_error(errno, context_of(listener->path()), "its mode cannot be set");
   }
-  listener->owns_file_ = true;
   listener->device_ = status.st_dev;
   listener->inode_ = status.st_ino;
   listener->refuses_descriptors_ = wire::refuse_descriptors(listener->socket_.get());
@@ -169,7 +168,7 @@ Listener::Listener(ListenerContext& context, std::uint64_t id, ListenerSettings 
 Listener::~Listener() {
   context_.poll_set.remove(id_, socket_.get());
   struct stat status {};
-  if (owns_file_ && ::lstat(path().c_str(), &status) == 0 && status.st_dev == device_ &&
+  if (::lstat(path().c_str(), &status) == 0 && status.st_dev == device_ &&
       status.st_ino == inode_) {
     ::unlink(path().c_str());
   }

@@ -74,8 +74,7 @@ class Listener final : public PollSet::Member {
   UniqueFd socket_;
   bool refuses_descriptors_ = false;
   bool in_group_ = false;
-  bool owns_file_ = false;
-  dev_t device_ = 0;  // of the socket's file, so that only our own is removed
+  dev_t device_ = 0;  // of the socket's file, so that only our own is removed; 0: the manager's
   ino_t inode_ = 0;
   EventLoop::Source pause_;
 };
