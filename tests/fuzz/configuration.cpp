@@ -32,7 +32,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto& options = std::get<Options>(parsed);
   const bool good = options.size >= kSliceBytes &&
                     Slices::holding(options.size).bytes() == options.size &&
-                    !options.sockets.empty() && options.backend == "memfd" && !options.check &&
+                    options.backend == "memfd" && !options.check && options.store_max >= 1 &&
                     options.key_file == "/etc/carveout/key";
   if (!good) std::abort();
   return 0;
