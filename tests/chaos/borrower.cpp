@@ -128,7 +128,7 @@ class Borrower {
     if (reply.bytes.find("\"not enough free carveout\"") != std::string::npos &&
         reply.descriptors.empty()) {
       ++score_.refused;
-      sleep_up_to(30);
+      sleep_up_to(300);
       return false;
     }
     ++score_.wrong_replies;

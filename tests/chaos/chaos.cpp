@@ -4,8 +4,10 @@
 // Usage: chaos [--borrowers N] [--seconds S] [--kills N] [--seed N] [--systemd UNIT]
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <atomic>
@@ -16,6 +18,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -39,14 +42,17 @@ struct Settings {
   std::string systemd;  // unit; empty: the manager is played
 };
 
-// Keeps every file that the ledger has been, also those that it lets go of.
+// Keeps every file that the ledger has been, also those that it lets go of: each gets a name of its
+// own while it is the ledger, or at the latest while it is the one before.
 class Archive {
  public:
   explicit Archive(std::string ledger) : ledger_(std::move(ledger)) {
     fs::create_directory(folder());
     thread_ = std::thread([this] {
+      ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), -10);  // where we may
       while (!stop_) {
-        keep();
+        keep(ledger_);
+        keep(ledger_ + ".1");
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
       }
     });
@@ -60,29 +66,30 @@ class Archive {
   // All files, once nothing is recorded any more.
   std::vector<std::string> close() {
     stop_ = true;
-    if (thread_.joinable()) {
-      thread_.join();
-      keep();
-      files_.push_back(ledger_);
-    }
+    if (thread_.joinable()) thread_.join();
+    keep(ledger_);
     return files_;
   }
 
  private:
   [[nodiscard]] std::string folder() const { return ledger_ + ".archive"; }
-  void keep() {
+  void keep(const std::string& path) {
     struct stat status {};
-    if (::stat((ledger_ + ".1").c_str(), &status) != 0 || status.st_ino == last_) return;
+    if (::stat(path.c_str(), &status) != 0 || kept_.contains(status.st_ino)) return;
     const std::string copy = folder() + "/" + std::to_string(files_.size());
     std::error_code failed;
-    fs::create_hard_link(ledger_ + ".1", copy, failed);
-    if (failed) return;
-    last_ = status.st_ino;
-    files_.push_back(copy);
+    fs::create_hard_link(path, copy, failed);
+    // It may have become another file meanwhile.
+    if (failed || ::stat(copy.c_str(), &status) != 0) return;
+    if (kept_.insert(status.st_ino).second) {
+      files_.push_back(copy);
+    } else {
+      fs::remove(copy, failed);
+    }
   }
 
   std::string ledger_;
-  ino_t last_ = 0;
+  std::set<ino_t> kept_;
   std::vector<std::string> files_;
   std::atomic<bool> stop_ = false;
   std::thread thread_;
