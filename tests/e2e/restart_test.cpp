@@ -137,6 +137,7 @@ TEST(RestartWithSurprises, ClosesWhatItCannotUseAndSaysSo) {
   char byte = 0;
   EXPECT_EQ(::recv(other_end.get(), &byte, 1, 0), 0)
       << "a connection that nothing is known of ends";
+  EXPECT_TRUE(eventually([&] { return manager.stored().size() == 1; }));
   EXPECT_EQ(manager.stored(), std::vector<std::string>{"somebody-else"}) << "not ours to remove";
   EXPECT_NE(manager.log().find("conn-77"), std::string::npos);
   // Its number is not used again.
@@ -291,7 +292,7 @@ TEST(RestartWithSurprises, WithoutALedgerWhatWasKeptEnds) {
   manager.set_options({"--size", "64MiB", "--ledger", "none"});
   manager.start();
   EXPECT_TRUE(has_ended(peer));
-  EXPECT_TRUE(manager.stored().empty());
+  EXPECT_TRUE(eventually([&] { return manager.stored().empty(); }));
 }
 
 TEST(RestartWithSurprises, MakesTheBestOfADamagedLedger) {
