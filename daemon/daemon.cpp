@@ -98,6 +98,10 @@ Daemon::~Daemon() {
 }
 
 Result<void> Daemon::open(HandedOver handed_over) {
+  // Before the worker has anything: the source is its own from then on.
+  if (auto warning = source_->take_warning()) {
+    journal_.log(Level::kWarning, Event::kTrouble, *warning);
+  }
   adopt(std::move(handed_over.kept));
   if (auto opened = open_listeners(std::move(handed_over.listeners)); !opened) return opened;
   if (auto watched = watch_loop_sources(); !watched) return watched;
@@ -111,9 +115,6 @@ void Daemon::give_notice() {
   if (ledger_) {
     for (const std::string& note : ledger_->notes())
       journal_.log(Level::kWarning, Event::kTrouble, note);
-  }
-  if (auto warning = source_->take_warning()) {
-    journal_.log(Level::kWarning, Event::kTrouble, *warning);
   }
   if (!listeners_.front()->refuses_descriptors()) {
     journal_.log(Level::kNotice, Event::kTrouble,
