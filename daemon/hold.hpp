@@ -1,0 +1,55 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "source/source.hpp"
+
+namespace carveout::daemon {
+
+// Holds a whole reservation, so that nobody else takes it: what is not lent is allocated by us, in
+// as few buffers as the kernel gives. A grant is a new allocation still: held buffers are dropped
+// for it, and what is left over is taken back. The worker's own.
+class Hold final : public Source {
+ public:
+  // `wanted`: how much there should be in all, lent and held.
+  Hold(std::unique_ptr<Source> source, Bytes wanted)
+      : source_(std::move(source)), wanted_(wanted) {}
+
+  // What is lent already when the daemon starts.
+  void count_lent(Bytes lent) { lent_ = lent; }
+  // Memory that was lent has come back, as far as we know. What its borrower keeps all the same is
+  // missing at the next fill().
+  void give_back(Bytes size) { lent_ = lent_ > size ? lent_ - size : Bytes(0); }
+
+  // Takes what is missing, as far as the kernel has it: the largest pieces first.
+  void fill();
+
+  [[nodiscard]] Bytes held() const;
+  [[nodiscard]] Bytes missing() const;
+  // The largest grant that is certain: of one held buffer.
+  [[nodiscard]] Bytes largest() const;
+  // Why the kernel gave no more, the last time that it did not.
+  [[nodiscard]] const std::optional<Error>& refusal() const { return refusal_; }
+
+  [[nodiscard]] Description describe() const override { return source_->describe(); }
+  Result<Buffer> allocate(Bytes size) override;
+  Result<UniqueFd> share(const Buffer& buffer) override { return source_->share(buffer); }
+  Result<void> scrub(Buffer& buffer) override { return source_->scrub(buffer); }
+  std::optional<std::string> take_warning() override { return source_->take_warning(); }
+
+ private:
+  void make_room(Bytes size);
+  void join();
+
+  std::unique_ptr<Source> source_;
+  const Bytes wanted_;
+  Bytes lent_;
+  std::vector<Buffer> held_;
+  std::optional<Error> refusal_;
+};
+
+}  // namespace carveout::daemon

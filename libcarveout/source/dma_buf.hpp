@@ -1,0 +1,28 @@
+#pragma once
+
+// What all dma-bufs have in common, wherever they come from.
+
+#include <string_view>
+
+#include "base/bytes.hpp"
+#include "base/result.hpp"
+#include "base/unique_fd.hpp"
+
+namespace carveout::dma_buf {
+
+// The length that the kernel gives it. The file offset of a dma-buf is nobody's: asking for the
+// length does not move it.
+Result<Bytes> length(int descriptor);
+
+// Writes zeros over its first `size` bytes through a mapping, between DMA_BUF_IOCTL_SYNCs. Memory
+// that is only allocated when it is touched is allocated then.
+Result<void> zero(int descriptor, Bytes size);
+
+// Another descriptor of the same buffer. (The kernel opens no dma-buf a second time: this one
+// shares its file with the first.)
+Result<UniqueFd> duplicate(int descriptor);
+
+// Shows in /proc/PID/fdinfo and debugfs. Cut to 31 bytes; kernels that do not know it do not mind.
+void name(int descriptor, std::string_view name);
+
+}  // namespace carveout::dma_buf
