@@ -38,6 +38,8 @@ Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options) {
   if (auto fit = goes_on ? check_settings(options) : check(options); !fit) return fit.error();
   auto key = wire::read_key_file(options.key_file, wire::KeyAudience::kLender);
   if (!key) return key.error();
+  auto source = make_source(options);
+  if (!source) return source.error();
   auto lock = lock_instance(options.control);
   if (!lock) return lock.error();
   std::unique_ptr<Ledger> ledger;
@@ -54,6 +56,7 @@ Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options) {
   if (!worker) return worker.error();
   std::unique_ptr<Daemon> daemon(new Daemon(options,
                                             {.lock = *std::move(lock),
+                                             .source = *std::move(source),
                                              .ledger = std::move(ledger),
                                              .loop = *std::move(loop),
                                              .poll_set = *std::move(poll_set),
@@ -71,7 +74,7 @@ Daemon::Daemon(const Options& options, Parts parts, const wire::Key& key)
       lock_(std::move(parts.lock)),
       ledger_(std::move(parts.ledger)),
       supervisor_(ledger_ ? options.store_max : 0),
-      source_(make_source(options)),
+      source_(std::move(parts.source)),
       reservation_(options.base, Slices::holding(options.size),
                    whole_slices(options.max_bytes_per_uid)),
       worker_(std::move(parts.worker)),

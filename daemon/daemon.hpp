@@ -42,6 +42,7 @@ class Daemon {
   // What can fail to be had.
   struct Parts {
     UniqueFd lock;
+    std::unique_ptr<Source> source;
     std::unique_ptr<Ledger> ledger;
     std::unique_ptr<EventLoop> loop;
     PollSet poll_set;

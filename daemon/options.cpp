@@ -105,8 +105,21 @@ void declare(CLI::App& app, Options& options, Texts& texts) {
   app.config_formatter(std::make_shared<WholeConfig>());
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.add_option("--backend", options.backend, "Where the memory comes from")
-      ->check(CLI::IsMember({"memfd"}))
+      ->check(CLI::IsMember({"memfd", "dma-heap", "drm"}))
       ->capture_default_str();
+  app.add_option("--heap", options.heap, "The heap's name in /dev/dma_heap (--backend dma-heap)")
+      ->type_name("NAME");
+  app.add_option("--card", options.card,
+                 "The card's primary node, /dev/dri/cardN; auto: NVIDIA's, or else the first that "
+                 "will do (--backend drm)")
+      ->type_name("PATH")
+      ->capture_default_str();
+  app.add_option("--lend-as", options.lend_as,
+                 "What a borrower gets: a dma-buf, or a file of NVIDIA's driver (--backend drm)")
+      ->check(CLI::IsMember({"dma-buf", "nvidia"}))
+      ->capture_default_str();
+  app.add_flag("--allow-display", options.allow_display,
+               "Lend although the card shows a picture, which may be damaged (--backend drm)");
   app.add_option("--size", texts.size, "How much is lent in all, in whole slices of 2 MiB")
       ->check(size_of_slices())
       ->default_str(cat(options.size.count() >> 20, "MiB"));
@@ -196,6 +209,10 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
   options.ledger = texts.ledger.empty()     ? cat(directory_of(options.control), "/ledger.jsonl")
                    : texts.ledger == "none" ? ""
                                             : texts.ledger;
+  if (options.backend == "dma-heap" && options.heap.empty()) {
+    std::cerr << "carveoutd: --backend dma-heap wants a --heap: name one of /dev/dma_heap\n";
+    return kUsage;
+  }
   if (options.key_file.empty()) {
     std::cerr << "carveoutd: --key-file is missing: name a file (mode 0640) whose first line is "
                  "the key that borrowers send\n";

@@ -14,6 +14,10 @@ namespace carveout::daemon {
 // and nowhere else: the help text shows them.
 struct Options {
   std::string backend = "memfd";
+  std::string heap;           // dma-heap
+  std::string card = "auto";  // drm
+  std::string lend_as = "dma-buf";
+  bool allow_display = false;
   Bytes size = mib(2046);            // GB10's display reservation (platform facts of the firmware)
   Bytes base = Bytes(0x280200000);   // where GB10's firmware puts it
   std::vector<std::string> sockets;  // none: the service manager's, or else kDefaultSocket

@@ -15,6 +15,8 @@
 #include "base/file.hpp"
 #include "base/text.hpp"
 #include "listener.hpp"
+#include "source/dma_heap.hpp"
+#include "source/drm.hpp"
 #include "source/memfd.hpp"
 #include "wire/key.hpp"
 
@@ -89,7 +91,8 @@ Result<void> check_settings(const Options& options) {
 
 Result<void> check(const Options& options) {
   if (auto fit = check_settings(options); !fit) return fit;
-  return try_source(*make_source(options));
+  auto source = make_source(options);
+  return source ? try_source(**source) : source.error();
 }
 
 Result<UniqueFd> lock_instance(const std::string& control) {
@@ -112,8 +115,15 @@ Result<UniqueFd> lock_instance(const std::string& control) {
   return lock;
 }
 
-std::unique_ptr<Source> make_source(const Options& /*options*/) {
-  return make_memfd_source();  // the only backend that --backend takes so far
+Result<std::unique_ptr<Source>> make_source(const Options& options) {
+  if (options.backend == "dma-heap") return open_dma_heap_source({.heap = options.heap});
+  if (options.backend == "drm") {
+    return open_drm_source(
+        {.card = options.card,
+         .lend_as = options.lend_as == "nvidia" ? LendAs::kNvidia : LendAs::kDmaBuf,
+         .allow_display = options.allow_display});
+  }
+  return make_memfd_source();
 }
 
 ConnectionLimits limits_of(const Options& options) {

@@ -22,7 +22,8 @@ Result<void> check(const Options& options);
 // Refuses while another instance has this control socket's directory.
 Result<UniqueFd> lock_instance(const std::string& control);
 
-std::unique_ptr<Source> make_source(const Options& options);
+// The backend. Errors: the device's own, each with its remedy.
+Result<std::unique_ptr<Source>> make_source(const Options& options);
 
 // A connection has its socket, and perhaps a grant that its peer does not read. There are no more
 // grants than slices, so that with a descriptor kept for each of them (or for each connection, if
