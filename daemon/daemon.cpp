@@ -23,9 +23,50 @@ std::optional<Slices> whole_slices(std::optional<Bytes> size) {
   return Slices(size->count() / kSliceBytes.count());
 }
 
+bool holds(const Options& options) {
+  return options.hold == "auto" ? options.backend == "drm" : options.hold == "yes";
+}
+
+// Claims the reservation. How much it is: as configured, unless less will do.
+Result<Bytes> measure(Hold& hold, const Adoption& plan, const Options& options) {
+  Bytes lent;
+  for (const auto& connection : plan.connections) {
+    for (const LedgerRecord& lease : connection.leases)
+      lent = lent + lease.size;
+  }
+  hold.count_lent(lent);
+  hold.fill();
+  const Bytes missing = hold.missing();
+  if (missing == Bytes(0)) return options.size;
+  const Bytes found = options.size - missing;
+  if (options.allow_partial && found != Bytes(0)) {
+    hold.want(found);
+    return found;
+  }
+  // With leases to go on with, what lacks is missing, and tried again.
+  if (lent != Bytes(0)) return options.size;
+  return Error{Code::kExhausted, 0, cat("--size ", format_bytes(options.size)),
+               cat("the kernel gives ", format_bytes(found), " of it (",
+                   hold.refusal() ? hold.refusal()->describe() : "no reason", "): ask for ",
+                   format_bytes(found), ", or take what there is with --allow-partial")};
+}
+
 // Whether it is what the store can have been given by us.
 bool is_lending_connection(int descriptor) {
   return sd_is_socket(descriptor, AF_UNIX, SOCK_SEQPACKET, 0) > 0;
+}
+
+std::vector<std::string> names_of(const std::vector<HandedOver::Kept>& kept) {
+  std::vector<std::string> names;
+  names.reserve(kept.size());
+  for (const auto& [name, descriptor] : kept)
+    names.push_back(is_lending_connection(descriptor.get()) ? name : std::string());
+  return names;
+}
+
+Adoption plan_for(const Ledger* ledger, const std::vector<HandedOver::Kept>& kept) {
+  return plan_adoption(ledger != nullptr ? ledger->history() : LedgerHistory(), names_of(kept),
+                       ledger != nullptr && ledger->same_boot());
 }
 
 }  // namespace
@@ -44,9 +85,23 @@ Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options) {
   if (!lock) return lock.error();
   std::unique_ptr<Ledger> ledger;
   if (!options.ledger.empty()) {
-    auto opened = Ledger::open(options.ledger, options.size);
-    if (!opened) return opened.error();
-    ledger = *std::move(opened);
+    auto read = Ledger::read(options.ledger);
+    if (!read) return read.error();
+    ledger = *std::move(read);
+  }
+  Adoption plan = plan_for(ledger.get(), handed_over->kept);
+  Options settled = options;
+  Hold* hold = nullptr;
+  if (holds(options)) {
+    auto holding = std::make_unique<Hold>(*std::move(source), options.size);
+    hold = holding.get();
+    source = std::unique_ptr<Source>(std::move(holding));
+    const auto measured = measure(*hold, plan, options);
+    if (!measured) return measured.error();
+    settled.size = *measured;
+  }
+  if (ledger) {
+    if (auto begun = ledger->begin(settled.size); !begun) return begun.error();
   }
   auto loop = EventLoop::create();
   if (!loop) return loop.error();
@@ -54,7 +109,7 @@ Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options) {
   if (!poll_set) return poll_set.error();
   auto worker = Worker::start();
   if (!worker) return worker.error();
-  std::unique_ptr<Daemon> daemon(new Daemon(options,
+  std::unique_ptr<Daemon> daemon(new Daemon(settled,
                                             {.lock = *std::move(lock),
                                              .source = *std::move(source),
                                              .ledger = std::move(ledger),
@@ -62,7 +117,8 @@ Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options) {
                                              .poll_set = *std::move(poll_set),
                                              .worker = *std::move(worker)},
                                             *key));
-  if (auto opened = daemon->open(*std::move(handed_over)); !opened) return opened.error();
+  if (auto opened = daemon->open(*std::move(handed_over), plan, hold); !opened)
+    return opened.error();
   return daemon;
 }
 
@@ -100,12 +156,13 @@ Daemon::~Daemon() {
   ledger_->append_owed(std::move(stopped));
 }
 
-Result<void> Daemon::open(HandedOver handed_over) {
+Result<void> Daemon::open(HandedOver handed_over, const Adoption& plan, Hold* hold) {
   // Before the worker has anything: the source is its own from then on.
   if (auto warning = source_->take_warning()) {
     journal_.log(Level::kWarning, Event::kTrouble, *warning);
   }
-  adopt(std::move(handed_over.kept));
+  if (hold != nullptr) lending_.use_hold(*hold);
+  adopt(std::move(handed_over.kept), plan);
   if (auto opened = open_listeners(std::move(handed_over.listeners)); !opened) return opened;
   if (auto watched = watch_loop_sources(); !watched) return watched;
   lending_.watch_ledger();
@@ -144,13 +201,8 @@ void Daemon::give_notice() {
 }
 
 // Everything that an earlier start has left goes on, or is recorded as lost.
-void Daemon::adopt(std::vector<HandedOver::Kept> kept) {
-  std::vector<std::string> names;
-  names.reserve(kept.size());
-  for (const auto& [name, descriptor] : kept)
-    names.push_back(is_lending_connection(descriptor.get()) ? name : std::string());
-  Adoption plan = plan_adoption(ledger_ ? ledger_->history() : LedgerHistory(), names,
-                                ledger_ && ledger_->same_boot());
+void Daemon::adopt(std::vector<HandedOver::Kept> kept, const Adoption& plan) {
+  const std::vector<std::string> names = names_of(kept);
   last_id_ = plan.last_connection;
   const auto others = static_cast<std::size_t>(
       std::count_if(plan.dropped.begin(), plan.dropped.end(),

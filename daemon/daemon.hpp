@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "adoption.hpp"
 #include "base/unique_fd.hpp"
 #include "control.hpp"
 #include "event_loop.hpp"
@@ -49,8 +50,8 @@ class Daemon {
     std::unique_ptr<Worker> worker;
   };
   Daemon(const Options& options, Parts parts, const wire::Key& key);
-  Result<void> open(HandedOver handed_over);
-  void adopt(std::vector<HandedOver::Kept> kept);
+  Result<void> open(HandedOver handed_over, const Adoption& plan, Hold* hold);
+  void adopt(std::vector<HandedOver::Kept> kept, const Adoption& plan);
   Result<void> open_listeners(std::vector<UniqueFd> passed);
   Result<void> watch_loop_sources();
   void give_notice();

@@ -10,6 +10,11 @@
 
 namespace carveout::daemon {
 
+struct HoldFigures {
+  Bytes missing;  // neither lent nor held
+  Bytes largest;  // the largest grant that is certain: of one held buffer
+};
+
 // Holds a whole reservation, so that nobody else takes it: what is not lent is allocated by us, in
 // as few buffers as the kernel gives. A grant is a new allocation still: held buffers are dropped
 // for it, and what is left over is taken back. The worker's own.
@@ -19,6 +24,8 @@ class Hold final : public Source {
   Hold(std::unique_ptr<Source> source, Bytes wanted)
       : source_(std::move(source)), wanted_(wanted) {}
 
+  // From now on: how much there should be.
+  void want(Bytes wanted) { wanted_ = wanted; }
   // What is lent already when the daemon starts.
   void count_lent(Bytes lent) { lent_ = lent; }
   // Memory that was lent has come back, as far as we know. What its borrower keeps all the same is
@@ -28,6 +35,7 @@ class Hold final : public Source {
   // Takes what is missing, as far as the kernel has it: the largest pieces first.
   void fill();
 
+  [[nodiscard]] HoldFigures figures() const { return {missing(), largest()}; }
   [[nodiscard]] Bytes held() const;
   [[nodiscard]] Bytes missing() const;
   // The largest grant that is certain: of one held buffer.
@@ -46,7 +54,7 @@ class Hold final : public Source {
   void join();
 
   std::unique_ptr<Source> source_;
-  const Bytes wanted_;
+  Bytes wanted_;
   Bytes lent_;
   std::vector<Buffer> held_;
   std::optional<Error> refusal_;

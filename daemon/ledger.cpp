@@ -115,9 +115,15 @@ std::string base_name(const std::string& path) {
 
 Result<std::unique_ptr<Ledger>> Ledger::open(const std::string& path, Bytes reservation,
                                              std::size_t max_file) {
+  auto ledger = read(path, max_file);
+  if (!ledger) return ledger;
+  if (auto begun = (*ledger)->begin(reservation); !begun) return begun.error();
+  return ledger;
+}
+
+Result<std::unique_ptr<Ledger>> Ledger::read(const std::string& path, std::size_t max_file) {
   std::unique_ptr<Ledger> ledger(new Ledger(path, max_file));
   if (auto taken = ledger->take_up(); !taken) return taken.error();
-  if (auto begun = ledger->begin(reservation); !begun) return begun.error();
   return ledger;
 }
 

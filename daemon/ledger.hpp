@@ -33,6 +33,10 @@ class Ledger {
   // that begins with what could be read. notes() says so.
   static Result<std::unique_ptr<Ledger>> open(const std::string& path, Bytes reservation,
                                               std::size_t max_file = kMaxFile);
+  // The same in two steps: history() is what the earlier starts left, and nothing is recorded yet.
+  static Result<std::unique_ptr<Ledger>> read(const std::string& path,
+                                              std::size_t max_file = kMaxFile);
+  Result<void> begin(Bytes reservation);
 
   // What happens only if it can be recorded. After an error nothing is recorded. Fills in what all
   // records have: number, epoch and times.
@@ -74,7 +78,6 @@ class Ledger {
  private:
   Ledger(std::string path, std::size_t max_file) : path_(std::move(path)), max_file_(max_file) {}
   Result<void> take_up();
-  Result<void> begin(Bytes reservation);
   Result<void> write(LedgerRecord record);
   Result<void> write_line(LedgerRecord& record);
   Result<void> write_text(std::string_view text);

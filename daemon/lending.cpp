@@ -76,6 +76,13 @@ class Lending::Grant final : public Worker::Task {
   void work() override {
     result_ = prepare();
     warning_ = lending_.source_.take_warning();
+    Hold* hold = lending_.hold_;
+    if (hold == nullptr) return;
+    if (allocated_ && !result_) {
+      hold->give_back(lease_.size);
+      hold->fill();
+    }
+    figures_ = hold->figures();
   }
   void done() override { lending_.finish(*this); }
 
@@ -90,6 +97,7 @@ class Lending::Grant final : public Worker::Task {
     Source& source = lending_.source_;
     auto buffer = at_step("allocate", lease_.size, [&] { return source.allocate(lease_.size); });
     if (!buffer) return std::move(buffer).error();
+    allocated_ = true;
     if (!source.describe().kernel_zeroes) {
       auto scrubbed = at_step("scrub", lease_.size, [&] { return source.scrub(*buffer); });
       if (!scrubbed) return scrubbed.error();
@@ -125,6 +133,8 @@ class Lending::Grant final : public Worker::Task {
   bool recorded_;
   Step step_ = Step::kStore;  // that it has come to
   bool stored_ = false;
+  bool allocated_ = false;
+  HoldFigures figures_;
   Result<UniqueFd> result_ = UniqueFd();
   std::optional<std::string> warning_;
 };
@@ -132,18 +142,44 @@ class Lending::Grant final : public Worker::Task {
 // Closes memory on the worker, then frees its slices on the loop.
 class Lending::GiveBack final : public Worker::Task {
  public:
-  GiveBack(UniqueFd memory, Charge charge, bool lifts_cap)
-      : memory_(std::move(memory)), charge_(std::move(charge)), lifts_cap_(lifts_cap) {}
+  GiveBack(Lending& lending, UniqueFd memory, Charge charge, bool lifts_cap)
+      : lending_(lending),
+        memory_(std::move(memory)),
+        charge_(std::move(charge)),
+        lifts_cap_(lifts_cap) {}
   void work() override { memory_.reset(); }
   void done() override {
+    const Bytes size = charge_.slices().bytes();
     if (!lifts_cap_) charge_.cancel();
     charge_.give_back();
+    lending_.refill(size);
   }
 
  private:
+  Lending& lending_;
   UniqueFd memory_;
   Charge charge_;
   bool lifts_cap_;
+};
+
+// Tells the hold what has come back, and has it take what it lacks.
+class Lending::Refill final : public Worker::Task {
+ public:
+  Refill(Lending& lending, Bytes come_back) : lending_(lending), come_back_(come_back) {}
+  void work() override {
+    lending_.hold_->give_back(come_back_);
+    lending_.hold_->fill();
+    figures_ = lending_.hold_->figures();
+  }
+  void done() override {
+    --lending_.refills_;
+    lending_.apply(figures_);
+  }
+
+ private:
+  Lending& lending_;
+  Bytes come_back_;
+  HoldFigures figures_;
 };
 
 // Takes a connection out of the supervisor's store.
@@ -245,6 +281,7 @@ void Lending::finish(Grant& grant) {
   if (grant.warning_) journal_.log(Level::kWarning, Event::kTrouble, *grant.warning_);
   Lease& lease = grant.lease_;
   if (!grant.recorded_) --keeping_;
+  if (hold_ != nullptr) apply(grant.figures_);
   if (grant.stored_) kept_.insert(lease.connection);
   if (!grant.result_) {
     const Error& problem = grant.result_.error();
@@ -307,7 +344,7 @@ void Lending::undo(std::uint64_t lease, UniqueFd memory) {
     ledger_->end(lease, "its connection ended before it could be answered");
   }
   worker_.submit(
-      std::make_unique<GiveBack>(std::move(memory), std::move(node.mapped().charge), true));
+      std::make_unique<GiveBack>(*this, std::move(memory), std::move(node.mapped().charge), true));
 }
 
 void Lending::undeliverable(std::uint64_t lease, UniqueFd memory, std::string_view reason) {
@@ -318,7 +355,7 @@ void Lending::undeliverable(std::uint64_t lease, UniqueFd memory, std::string_vi
   journal_.log_of_peer(Level::kWarning, Event::kTrouble, cat("not granted: ", reason),
                        fields_of(node.mapped()));
   worker_.submit(
-      std::make_unique<GiveBack>(std::move(memory), std::move(node.mapped().charge), false));
+      std::make_unique<GiveBack>(*this, std::move(memory), std::move(node.mapped().charge), false));
 }
 
 void Lending::release(std::uint64_t lease) {
@@ -326,6 +363,7 @@ void Lending::release(std::uint64_t lease) {
   if (node.empty()) return;
   if (outlives_us(node.mapped())) return;
   ++released_;
+  refill(node.mapped().size);
   if (ledger_ != nullptr) ledger_->end(lease, leaving_ ? "the daemon stops" : "");
   journal_.log_of_peer(Level::kInfo, Event::kReleased, cat("released ", describe(node.mapped())),
                        fields_of(node.mapped()));
@@ -396,6 +434,28 @@ void Lending::lost(const LedgerRecord& lease, std::string_view reason) {
 
 bool Lending::outlives_us(const Lease& lease) const {
   return leaving_ && keeps(lease.connection);
+}
+
+void Lending::use_hold(Hold& hold) {
+  hold_ = &hold;
+  apply(hold.figures());
+}
+
+void Lending::refill(Bytes come_back) {
+  if (hold_ == nullptr) return;
+  ++refills_;
+  reservation_.set_certain(std::nullopt);
+  worker_.submit(std::make_unique<Refill>(*this, come_back));
+}
+
+// Until all that has come back is held again, what is free is believed.
+void Lending::apply(const HoldFigures& figures) {
+  if (refills_ != 0) return reservation_.set_certain(std::nullopt);
+  reservation_.set_missing(Slices::holding(figures.missing));
+  reservation_.set_certain(Slices::holding(figures.largest));
+  if (figures.missing == Bytes(0)) return;
+  auto timer = loop_.after(kCapHolds, [this] { refill(Bytes(0)); });
+  if (timer) refill_timer_ = *std::move(timer);
 }
 
 void Lending::watch_ledger() {

@@ -8,6 +8,7 @@
 
 #include "base/unique_fd.hpp"
 #include "event_loop.hpp"
+#include "hold.hpp"
 #include "journal.hpp"
 #include "ledger.hpp"
 #include "peer.hpp"
@@ -113,6 +114,10 @@ class Lending {
   void leave() { leaving_ = true; }
   [[nodiscard]] bool leaving() const { return leaving_; }
 
+  // The source is `hold`: what has come back is told to it, and what it lacks is tried again every
+  // second.
+  void use_hold(Hold& hold);
+
   [[nodiscard]] const std::map<std::uint64_t, Lease>& leases() const { return leases_; }
   [[nodiscard]] std::uint64_t granted() const { return granted_; }
   [[nodiscard]] std::uint64_t released() const { return released_; }
@@ -123,6 +128,9 @@ class Lending {
   class Grant;
   class GiveBack;
   class Forget;
+  class Refill;
+  void refill(Bytes come_back);
+  void apply(const HoldFigures& figures);
   void finish(Grant& grant);
   void cap(Slices most);
   void record_refusal(const Lease& lease, const Error& problem);
@@ -150,6 +158,9 @@ class Lending {
   std::uint64_t released_ = 0;
   std::uint64_t adopted_ = 0;
   std::uint64_t lost_ = 0;
+  Hold* hold_ = nullptr;
+  std::size_t refills_ = 0;  // on their way
+  EventLoop::Source refill_timer_;
   EventLoop::Source cap_timer_;
   EventLoop::Source ledger_timer_;
   bool watching_ledger_ = false;

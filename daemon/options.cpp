@@ -167,6 +167,12 @@ void declare(CLI::App& app, Options& options, Texts& texts) {
                  "The most connections with leases; not above FileDescriptorStoreMax= of the unit")
       ->check(CLI::Range(std::size_t{1}, std::size_t{65'536}))
       ->capture_default_str();
+  app.add_option("--hold", options.hold,
+                 "Claim the whole size at the start, so that nobody else takes it: yes or no "
+                 "(default: yes with --backend drm)")
+      ->check(CLI::IsMember({"yes", "no"}));
+  app.add_flag("--allow-partial", options.allow_partial,
+               "With --hold: lend what there is, if it is less than --size");
   app.add_flag("--check", options.check,
                "Check the settings, the key and that the backend gives memory, then end")
       ->configurable(false);

@@ -18,6 +18,8 @@ struct Options {
   std::string card = "auto";  // drm
   std::string lend_as = "dma-buf";
   bool allow_display = false;
+  std::string hold = "auto";  // yes, no; auto: as the backend would
+  bool allow_partial = false;
   Bytes size = mib(2046);            // GB10's display reservation (platform facts of the firmware)
   Bytes base = Bytes(0x280200000);   // where GB10's firmware puts it
   std::vector<std::string> sockets;  // none: the service manager's, or else kDefaultSocket

@@ -37,7 +37,10 @@ Figures Reservation::with(Slices largest) const {
 
 Slices Reservation::largest() const {
   if (draining_) return Slices(0);
-  return cap_ ? std::min(free(), *cap_) : free();
+  Slices most = free();
+  if (cap_) most = std::min(most, *cap_);
+  if (certain_) most = std::min(most, *certain_);
+  return most;
 }
 
 Slices Reservation::largest_for(UserId user) const {

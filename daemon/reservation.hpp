@@ -68,6 +68,12 @@ class Reservation {
   // (it is smaller now) nothing is free until enough of it has come back.
   Charge adopt(Slices lent, UserId user);
 
+  // Of a reservation that we hold: what is neither lent nor held by us, and the largest grant that
+  // is certain (none: whatever is free).
+  void set_missing(Slices missing) { missing_ = missing; }
+  void set_certain(std::optional<Slices> largest) { certain_ = largest; }
+  [[nodiscard]] Slices missing() const { return missing_; }
+
   // While draining nothing is granted; what is lent stays lent.
   void set_draining(bool draining) { draining_ = draining; }
   [[nodiscard]] bool draining() const { return draining_; }
@@ -80,7 +86,10 @@ class Reservation {
 
  private:
   friend class Charge;
-  [[nodiscard]] Slices free() const { return used_ < size_ ? size_ - used_ : Slices(0); }
+  [[nodiscard]] Slices free() const {
+    const Slices gone = used_ + missing_;
+    return gone < size_ ? size_ - gone : Slices(0);
+  }
   [[nodiscard]] Slices largest() const;
   [[nodiscard]] Figures with(Slices largest) const;
   void take_back(Slices slices, UserId user);
@@ -91,6 +100,8 @@ class Reservation {
   std::optional<Slices> most_per_user_;
   std::unordered_map<UserId, Slices> held_;  // by users that hold any
   std::optional<Slices> cap_;
+  Slices missing_;
+  std::optional<Slices> certain_;
   bool draining_ = false;
 };
 
