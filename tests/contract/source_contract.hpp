@@ -32,9 +32,10 @@ struct SourceCase {
   std::function<SourceOrWaived()> make_poor;
   // How much memory stands behind a descriptor, where the kernel says so of this kind.
   std::function<std::optional<Bytes>(int descriptor)> committed = {};
-  bool mappable = true;    // by mmap()
-  bool has_length = true;  // lseek(SEEK_END) answers
-  bool own_inode = true;   // each buffer is a file of its own
+  bool mappable = true;     // by mmap()
+  bool has_length = true;   // lseek(SEEK_END) answers
+  bool own_inode = true;    // each buffer is a file of its own
+  bool opened_anew = true;  // what is shared is another open file of the same memory
 };
 
 inline constexpr Bytes kPoorSize = mib(16);
