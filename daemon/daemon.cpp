@@ -18,37 +18,19 @@
 namespace carveout::daemon {
 namespace {
 
-std::optional<Slices> whole_slices(std::optional<Bytes> size) {
-  if (!size) return std::nullopt;
-  return Slices(size->count() / kSliceBytes.count());
-}
-
-bool holds(const Options& options) {
-  return options.hold == "auto" ? options.backend == "drm" : options.hold == "yes";
-}
-
-// Claims the reservation. How much it is: as configured, unless less will do.
-Result<Bytes> measure(Hold& hold, const Adoption& plan, const Options& options) {
+// What goes on to be lent.
+Bytes lent_by(const Adoption& plan) {
   Bytes lent;
   for (const auto& connection : plan.connections) {
     for (const LedgerRecord& lease : connection.leases)
       lent = lent + lease.size;
   }
-  hold.count_lent(lent);
-  hold.fill();
-  const Bytes missing = hold.missing();
-  if (missing == Bytes(0)) return options.size;
-  const Bytes found = options.size - missing;
-  if (options.allow_partial && found != Bytes(0)) {
-    hold.want(found);
-    return found;
-  }
-  // With leases to go on with, what lacks is missing, and tried again.
-  if (lent != Bytes(0)) return options.size;
-  return Error{Code::kExhausted, 0, cat("--size ", format_bytes(options.size)),
-               cat("the kernel gives ", format_bytes(found), " of it (",
-                   hold.refusal() ? hold.refusal()->describe() : "no reason", "): ask for ",
-                   format_bytes(found), ", or take what there is with --allow-partial")};
+  return lent;
+}
+
+std::optional<Slices> whole_slices(std::optional<Bytes> size) {
+  if (!size) return std::nullopt;
+  return Slices(size->count() / kSliceBytes.count());
 }
 
 // Whether it is what the store can have been given by us.
@@ -74,31 +56,32 @@ Adoption plan_for(const Ledger* ledger, const std::vector<HandedOver::Kept>& kep
 Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options) {
   auto handed_over = take_handed_over();
   if (!handed_over) return handed_over.error();
-  // With leases to go on with, a host that has no memory to spare is no reason not to.
-  const bool goes_on = !handed_over->kept.empty();
-  if (auto fit = goes_on ? check_settings(options) : check(options); !fit) return fit.error();
+  if (auto fit = check_settings(options); !fit) return fit.error();
   auto key = wire::read_key_file(options.key_file, wire::KeyAudience::kLender);
   if (!key) return key.error();
-  auto source = make_source(options);
-  if (!source) return source.error();
   auto lock = lock_instance(options.control);
   if (!lock) return lock.error();
+  auto source = make_source(options);
+  if (!source) return source.error();
   std::unique_ptr<Ledger> ledger;
   if (!options.ledger.empty()) {
     auto read = Ledger::read(options.ledger);
     if (!read) return read.error();
     ledger = *std::move(read);
   }
-  Adoption plan = plan_for(ledger.get(), handed_over->kept);
+  const Adoption plan = plan_for(ledger.get(), handed_over->kept);
   Options settled = options;
   Hold* hold = nullptr;
   if (holds(options)) {
     auto holding = std::make_unique<Hold>(*std::move(source), options.size);
     hold = holding.get();
     source = std::unique_ptr<Source>(std::move(holding));
-    const auto measured = measure(*hold, plan, options);
-    if (!measured) return measured.error();
-    settled.size = *measured;
+    const auto claimed = claim_reservation(*hold, lent_by(plan), options);
+    if (!claimed) return claimed.error();
+    settled.size = *claimed;
+  } else if (handed_over->kept.empty()) {
+    // With leases to go on with, a host that has no memory to spare is no reason not to.
+    if (auto tried = try_source(**source); !tried) return tried.error();
   }
   if (ledger) {
     if (auto begun = ledger->begin(settled.size); !begun) return begun.error();
@@ -187,7 +170,7 @@ void Daemon::give_notice() {
                  "carveout and restart, and its members can");
   }
   const auto available = read_mem_available();
-  if (available && options_.size > *available) {
+  if (available && options_.size > *available && source_->describe().ordinary_memory) {
     journal_.log(Level::kWarning, Event::kTrouble,
                  cat("--size is ", format_bytes(options_.size), ", but the host has only ",
                      available->count() >> 20, " MiB available: what is beyond will be refused"));
@@ -231,8 +214,10 @@ void Daemon::adopt(std::vector<HandedOver::Kept> kept, const Adoption& plan) {
     const auto peer = peer_of(socket.get());
     if (!peer || peer->uid != known.uid) {
       // Of another ledger than what was kept.
-      for (const LedgerRecord& lease : connection.leases)
+      for (const LedgerRecord& lease : connection.leases) {
         lending_.lost(lease, "what was kept as its connection is another user's");
+        lending_.refill(lease.size);
+      }
       if (connection.request) {
         lending_.lost(*connection.request, "what was kept as its connection is another user's");
       }
@@ -364,6 +349,8 @@ std::string Daemon::status() const {
                       .figures = reservation_.figures(),
                       .draining = reservation_.draining(),
                       .capped = reservation_.capped(),
+                      .holds = holds(options_),
+                      .missing = reservation_.missing().bytes(),
                       .leases = lending_.leases().size(),
                       .borrowers = sessions_.borrowers(),
                       .connections = sessions_.size(),

@@ -48,6 +48,15 @@ void Hold::fill() {
   if (held_.size() > std::max<std::size_t>(before, 1)) join();
 }
 
+void Hold::retry() {
+  if (missing() < kSliceBytes) return;
+  if (auto slice = source_->allocate(kSliceBytes); !slice) {
+    refusal_ = slice.error();
+    return;
+  }
+  fill();
+}
+
 // Several pieces may lie side by side: then they can be had as one.
 void Hold::join() {
   const Bytes sum = held();
@@ -69,6 +78,7 @@ void Hold::join() {
 }
 
 Result<Buffer> Hold::allocate(Bytes size) {
+  const Bytes before = held();
   make_room(size);
   auto buffer = source_->allocate(size);
   if (!buffer && !held_.empty()) {
@@ -81,8 +91,17 @@ Result<Buffer> Hold::allocate(Bytes size) {
   } else {
     refusal_ = buffer.error();
   }
-  fill();
+  take_back(buffer ? before - std::min(before, size) : before);
   return buffer;
+}
+
+// What was dropped for a grant and not needed: as one piece if it can be.
+void Hold::take_back(Bytes rest) {
+  const Bytes dropped = rest - std::min(rest, held());
+  if (dropped >= kSliceBytes) {
+    if (auto piece = source_->allocate(dropped)) held_.push_back(*std::move(piece));
+  }
+  retry();
 }
 
 // Drops the smallest held buffer that is large enough, or else all of them.

@@ -32,8 +32,12 @@ class Hold final : public Source {
   // missing at the next fill().
   void give_back(Bytes size) { lent_ = lent_ > size ? lent_ - size : Bytes(0); }
 
-  // Takes what is missing, as far as the kernel has it: the largest pieces first.
+  // Takes what is missing, as far as the kernel has it: the largest pieces first. What is held in
+  // several pieces then is tried as one.
   void fill();
+  // fill(), for when nothing is known to have come back: asks for one slice first, since kernels
+  // log each large ask that fails.
+  void retry();
 
   [[nodiscard]] HoldFigures figures() const { return {missing(), largest()}; }
   [[nodiscard]] Bytes held() const;
@@ -51,6 +55,7 @@ class Hold final : public Source {
 
  private:
   void make_room(Bytes size);
+  void take_back(Bytes rest);
   void join();
 
   std::unique_ptr<Source> source_;

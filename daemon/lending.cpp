@@ -104,9 +104,12 @@ class Lending::Grant final : public Worker::Task {
     }
     auto lent = at_step("share", lease_.size, [&] { return source.share(*buffer); });
     if (!lent) return lent;
-    struct stat status {};
-    if (::fstat(lent->get(), &status) != 0) return system_error(errno, "lent memory", "fstat");
-    lease_.inode = status.st_ino;
+    // NVIDIA's files are all the control device's.
+    if (source.describe().kind != DescriptorKind::kNvidiaFile) {
+      struct stat status {};
+      if (::fstat(lent->get(), &status) != 0) return system_error(errno, "lent memory", "fstat");
+      lease_.inode = status.st_ino;
+    }
     lease_.identity = identify(socket_, lease_.peer.pid);
     return lent;
   }
@@ -167,12 +170,18 @@ class Lending::Refill final : public Worker::Task {
  public:
   Refill(Lending& lending, Bytes come_back) : lending_(lending), come_back_(come_back) {}
   void work() override {
-    lending_.hold_->give_back(come_back_);
-    lending_.hold_->fill();
-    figures_ = lending_.hold_->figures();
+    Hold& hold = *lending_.hold_;
+    if (come_back_ == Bytes(0)) {
+      hold.retry();
+    } else {
+      hold.give_back(come_back_);
+      hold.fill();
+    }
+    figures_ = hold.figures();
   }
   void done() override {
-    --lending_.refills_;
+    lending_.refilling_ = false;
+    lending_.submit_refill();
     lending_.apply(figures_);
   }
 
@@ -363,7 +372,11 @@ void Lending::release(std::uint64_t lease) {
   if (node.empty()) return;
   if (outlives_us(node.mapped())) return;
   ++released_;
-  refill(node.mapped().size);
+  if (hold_ != nullptr) {
+    reservation_.suspect(node.mapped().charge.slices(),
+                         static_cast<UserId>(node.mapped().peer.uid));
+    refill(node.mapped().size);
+  }
   if (ledger_ != nullptr) ledger_->end(lease, leaving_ ? "the daemon stops" : "");
   journal_.log_of_peer(Level::kInfo, Event::kReleased, cat("released ", describe(node.mapped())),
                        fields_of(node.mapped()));
@@ -442,15 +455,23 @@ void Lending::use_hold(Hold& hold) {
 }
 
 void Lending::refill(Bytes come_back) {
-  if (hold_ == nullptr) return;
-  ++refills_;
-  reservation_.set_certain(std::nullopt);
-  worker_.submit(std::make_unique<Refill>(*this, come_back));
+  if (hold_ == nullptr || leaving_) return;
+  if (come_back != Bytes(0)) reservation_.set_certain(std::nullopt);
+  come_back_ = come_back_.value_or(Bytes(0)) + come_back;
+  submit_refill();
+}
+
+// One at a time: what comes back meanwhile is taken at once then, since it costs the source (which
+// may have to zero all that is held) the same.
+void Lending::submit_refill() {
+  if (refilling_ || !come_back_) return;
+  refilling_ = true;
+  worker_.submit(std::make_unique<Refill>(*this, *std::exchange(come_back_, std::nullopt)));
 }
 
 // Until all that has come back is held again, what is free is believed.
 void Lending::apply(const HoldFigures& figures) {
-  if (refills_ != 0) return reservation_.set_certain(std::nullopt);
+  if (refilling_) return reservation_.set_certain(std::nullopt);
   reservation_.set_missing(Slices::holding(figures.missing));
   reservation_.set_certain(Slices::holding(figures.largest));
   if (figures.missing == Bytes(0)) return;

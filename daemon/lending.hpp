@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string_view>
 #include <unordered_set>
 
@@ -117,6 +118,8 @@ class Lending {
   // The source is `hold`: what has come back is told to it, and what it lacks is tried again every
   // second.
   void use_hold(Hold& hold);
+  // Tells it that so much of what it counts as lent is not.
+  void refill(Bytes come_back);
 
   [[nodiscard]] const std::map<std::uint64_t, Lease>& leases() const { return leases_; }
   [[nodiscard]] std::uint64_t granted() const { return granted_; }
@@ -129,7 +132,7 @@ class Lending {
   class GiveBack;
   class Forget;
   class Refill;
-  void refill(Bytes come_back);
+  void submit_refill();
   void apply(const HoldFigures& figures);
   void finish(Grant& grant);
   void cap(Slices most);
@@ -159,7 +162,8 @@ class Lending {
   std::uint64_t adopted_ = 0;
   std::uint64_t lost_ = 0;
   Hold* hold_ = nullptr;
-  std::size_t refills_ = 0;  // on their way
+  bool refilling_ = false;          // a Refill is on its way
+  std::optional<Bytes> come_back_;  // ... since it went
   EventLoop::Source refill_timer_;
   EventLoop::Source cap_timer_;
   EventLoop::Source ledger_timer_;

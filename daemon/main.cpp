@@ -35,8 +35,8 @@ int run(const Options& options) {
       std::cerr << "carveoutd: " << fit.error().describe() << '\n';
       return kFailed;
     }
-    std::cout << "carveoutd: the settings are good: " << format_bytes(options.size) << " by "
-              << options.backend << ", the key in " << options.key_file << '\n';
+    std::cout << "carveoutd: the settings are good: " << *fit << ", the key in " << options.key_file
+              << '\n';
     return 0;
   }
   auto daemon = Daemon::create(options);

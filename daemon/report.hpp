@@ -21,6 +21,8 @@ struct Status {
   Figures figures = {};
   bool draining = false;
   bool capped = false;  // `largest` is below `free` because the kernel refused a moment ago
+  bool holds = false;   // what is not lent is claimed all the same, so that nobody else takes it
+  Bytes missing = {};   // ... and what of it is neither lent nor to be had
   std::size_t leases = 0;
   std::size_t borrowers = 0;  // connections that hold a lease
   std::size_t connections = 0;

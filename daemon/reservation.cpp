@@ -46,7 +46,7 @@ Slices Reservation::largest() const {
 Slices Reservation::largest_for(UserId user) const {
   if (!most_per_user_) return largest();
   const auto held = held_.find(user);
-  const Slices has = held == held_.end() ? Slices(0) : held->second;
+  const Slices has = (held == held_.end() ? Slices(0) : held->second) + kept_by(user);
   return has < *most_per_user_ ? std::min(largest(), *most_per_user_ - has) : Slices(0);
 }
 
@@ -60,6 +60,28 @@ Charge Reservation::adopt(Slices lent, UserId user) {
   Slices& held = held_[user];
   held = held + lent;
   return {*this, user, lent};
+}
+
+void Reservation::suspect(Slices slices, UserId user) {
+  Slices& given_back = suspects_[user];
+  given_back = given_back + slices;
+}
+
+void Reservation::set_missing(Slices missing) {
+  missing_ = missing;
+  if (missing_ <= missing_before_) suspects_.clear();
+  if (suspects_.empty()) missing_before_ = missing_;
+}
+
+// What nobody else can have kept.
+Slices Reservation::kept_by(UserId user) const {
+  const auto found = suspects_.find(user);
+  if (found == suspects_.end()) return Slices(0);
+  Slices others = missing_before_;
+  for (const auto& [other, given_back] : suspects_) {
+    if (other != user) others = others + given_back;
+  }
+  return missing_ > others ? std::min(missing_ - others, found->second) : Slices(0);
 }
 
 void Reservation::cap_largest(Slices most) {

@@ -68,9 +68,14 @@ class Reservation {
   // (it is smaller now) nothing is free until enough of it has come back.
   Charge adopt(Slices lent, UserId user);
 
-  // Of a reservation that we hold: what is neither lent nor held by us, and the largest grant that
-  // is certain (none: whatever is free).
-  void set_missing(Slices missing) { missing_ = missing; }
+  // --- of a reservation that we hold ---
+
+  // Given back by closing: whether `user` still keeps it shows by what is missing.
+  void suspect(Slices slices, UserId user);
+  // What is neither lent nor held by us, with everything tried that was given back. It counts
+  // against users that must have kept it.
+  void set_missing(Slices missing);
+  // The largest grant that is certain; none: whatever is free.
   void set_certain(std::optional<Slices> largest) { certain_ = largest; }
   [[nodiscard]] Slices missing() const { return missing_; }
 
@@ -91,6 +96,7 @@ class Reservation {
     return gone < size_ ? size_ - gone : Slices(0);
   }
   [[nodiscard]] Slices largest() const;
+  [[nodiscard]] Slices kept_by(UserId user) const;
   [[nodiscard]] Figures with(Slices largest) const;
   void take_back(Slices slices, UserId user);
 
@@ -101,6 +107,8 @@ class Reservation {
   std::unordered_map<UserId, Slices> held_;  // by users that hold any
   std::optional<Slices> cap_;
   Slices missing_;
+  Slices missing_before_;  // ... when nobody was suspect
+  std::unordered_map<UserId, Slices> suspects_;
   std::optional<Slices> certain_;
   bool draining_ = false;
 };

@@ -58,12 +58,13 @@ rlim_t raise_descriptor_limit() {
   return ::setrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : before;
 }
 
-// Gives and takes back one slice: what a grant would need, once.
-Result<void> try_source(Source& source) {
-  auto buffer = source.allocate(kSliceBytes);
-  if (!buffer) return std::move(buffer).error();
-  const auto lent = source.share(*buffer);
-  return lent ? Result<void>() : lent.error();
+std::string lock_path(const std::string& control) {
+  return cat(directory_of(control), "/lock");
+}
+
+bool is_running(const std::string& control) {
+  const UniqueFd lock(::open(lock_path(control).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  return lock && ::flock(lock.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
 }  // namespace
@@ -89,14 +90,56 @@ Result<void> check_settings(const Options& options) {
   return {};
 }
 
-Result<void> check(const Options& options) {
-  if (auto fit = check_settings(options); !fit) return fit;
+Result<std::string> check(const Options& options) {
+  if (auto fit = check_settings(options); !fit) return fit.error();
+  const std::string what = cat(format_bytes(options.size), " by ", options.backend);
+  if (is_running(options.control)) {
+    return cat(what, " (whether it can be had was not tried: a carveoutd runs that may have it)");
+  }
   auto source = make_source(options);
-  return source ? try_source(**source) : source.error();
+  if (!source) return source.error();
+  if (holds(options)) {
+    Hold hold(*std::move(source), options.size);
+    const auto claimed = claim_reservation(hold, Bytes(0), options);
+    if (!claimed) return claimed.error();
+    if (*claimed != options.size) return cat(what, ", of which there are ", format_bytes(*claimed));
+  } else if (auto tried = try_source(**source); !tried) {
+    return tried.error();
+  }
+  return what;
+}
+
+Result<void> try_source(Source& source) {
+  auto buffer = source.allocate(kSliceBytes);
+  if (!buffer) return std::move(buffer).error();
+  const auto lent = source.share(*buffer);
+  return lent ? Result<void>() : lent.error();
+}
+
+bool holds(const Options& options) {
+  return options.hold == "auto" ? options.backend == "drm" : options.hold == "yes";
+}
+
+Result<Bytes> claim_reservation(Hold& hold, Bytes lent, const Options& options) {
+  hold.count_lent(lent);
+  hold.fill();
+  const Bytes missing = hold.missing();
+  if (missing == Bytes(0) || lent != Bytes(0)) return options.size;
+  const Bytes found = hold.held();
+  if (options.allow_partial && found != Bytes(0)) {
+    hold.want(found);
+    return found;
+  }
+  const std::string remedy =
+      found == Bytes(0) ? std::string("nothing of it is free: does something else have it?")
+                        : std::string("ask for that, or take what there is with --allow-partial");
+  return Error{Code::kExhausted, 0, cat("--size ", format_bytes(options.size)),
+               cat("the kernel gives ", format_bytes(found), " of it: ", remedy,
+                   hold.refusal() ? cat(" (", hold.refusal()->describe(), ")") : "")};
 }
 
 Result<UniqueFd> lock_instance(const std::string& control) {
-  const std::string path = cat(directory_of(control), "/lock");
+  const std::string path = lock_path(control);
   UniqueFd lock(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600));
   if (!lock) return system_error(errno, cat("lock ", path), "cannot be opened");
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {

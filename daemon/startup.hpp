@@ -5,8 +5,10 @@
 #include <memory>
 #include <string>
 
+#include "base/bytes.hpp"
 #include "base/result.hpp"
 #include "base/unique_fd.hpp"
+#include "hold.hpp"
 #include "options.hpp"
 #include "sessions.hpp"
 #include "source/source.hpp"
@@ -16,14 +18,24 @@ namespace carveout::daemon {
 // Everything that can be found out about the settings without disturbing an instance that runs.
 // The error names the setting and what to do.
 Result<void> check_settings(const Options& options);
-// And that the backend gives a slice.
-Result<void> check(const Options& options);
+// And that the backend gives memory: the whole of it, if it is to be held. Where another instance
+// has it, the text says that this was not tried.
+Result<std::string> check(const Options& options);
 
 // Refuses while another instance has this control socket's directory.
 Result<UniqueFd> lock_instance(const std::string& control);
 
 // The backend. Errors: the device's own, each with its remedy.
 Result<std::unique_ptr<Source>> make_source(const Options& options);
+
+// Whether the whole reservation is claimed at the start.
+bool holds(const Options& options);
+// Claims it, beside what is lent already, and answers how much it is: as configured, or what there
+// is if that will do (--allow-partial). With something lent, less is no error: it is missing then.
+Result<Bytes> claim_reservation(Hold& hold, Bytes lent, const Options& options);
+
+// Takes and gives back one slice, as a grant would.
+Result<void> try_source(Source& source);
 
 // A connection has its socket, and perhaps a grant that its peer does not read. There are no more
 // grants than slices, so that with a descriptor kept for each of them (or for each connection, if

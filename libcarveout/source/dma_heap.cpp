@@ -55,6 +55,7 @@ class DmaHeapSource final : public Source {
             .kind = DescriptorKind::kDmaBuf,
             .kernel_zeroes = true,
             .limit = std::nullopt,
+            .ordinary_memory = available_.has_value(),
             .detail = cat("dma-bufs of the heap ", printable(name_, 64))};
   }
 

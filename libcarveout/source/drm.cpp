@@ -10,15 +10,19 @@
 namespace carveout {
 namespace {
 
-// What is smaller moves MemAvailable by less than it moves by itself.
-constexpr Bytes kTelling = mib(64);
+// What is smaller moves MemAvailable by less than that moves by itself.
+constexpr Bytes kTelling = mib(16);
 
 class DrmSource final : public Source {
  public:
   DrmSource(DrmCard card, const DrmSettings& settings, std::string warning)
       : card_(std::move(card)), lend_as_(settings.lend_as), meminfo_(settings.meminfo) {
-    if (!warning.empty()) warning_ = std::move(warning);
+    warn(std::move(warning));
   }
+
+  // Takes a buffer for a moment, touches it and exports it as it would be lent, so that a card that
+  // cannot is refused now; and sees whose memory it is. A card that has nothing left is no error.
+  Result<void> try_out();
 
   [[nodiscard]] Description describe() const override {
     return {
@@ -26,6 +30,7 @@ class DrmSource final : public Source {
         .kind = lend_as_ == LendAs::kNvidia ? DescriptorKind::kNvidiaFile : DescriptorKind::kDmaBuf,
         .kernel_zeroes = false,
         .limit = std::nullopt,
+        .ordinary_memory = ordinary_.has_value(),
         .detail = cat("dumb buffers of ", card_.path(), " (", printable(card_.driver(), 64), ")",
                       ordinary_ ? ", which are ordinary memory, not a reservation" : "")};
   }
@@ -35,7 +40,10 @@ class DrmSource final : public Source {
       return Error{Code::kInvalid, 0, cat("allocating ", format_bytes(size)),
                    "a slice is 2 MiB, and this is not a whole number of them"};
     }
-    if (!told_ && size >= kTelling) before_ = read_mem_available(meminfo_);
+    // A driver that only promises memory would have us killed when it is touched.
+    if (ordinary_) {
+      if (auto spared = ordinary_->take(size); !spared) return spared.error();
+    }
     const auto dumb = card_.create_dumb(size);
     if (!dumb) return dumb.error();
     auto exported = card_.export_dma_buf(dumb->handle);
@@ -55,39 +63,69 @@ class DrmSource final : public Source {
     return file;
   }
 
+  // Has memory allocated that the driver has only promised so far.
   Result<void> scrub(Buffer& buffer) override {
-    auto done = dma_buf::zero(buffer.descriptor.get(), buffer.size);
-    // Only now has a driver allocated that waits until the memory is touched.
-    if (done && !told_ && before_) compare(*before_, buffer.size);
-    return done;
+    return dma_buf::zero(buffer.descriptor.get(), buffer.size);
   }
 
   std::optional<std::string> take_warning() override { return std::exchange(warning_, {}); }
 
  private:
-  // Whether the memory came out of what everybody shares: then there is no reservation behind this
-  // card, and lending it gains nothing.
-  void compare(const Result<Bytes>& before, Bytes size) {
-    const auto after = read_mem_available(meminfo_);
-    if (!before || !after) return;
-    told_ = true;
-    const Bytes moved = *before > *after ? *before - *after : Bytes(0);
-    ordinary_ = moved.count() > size.count() / 2;
-    if (!ordinary_) return;
-    warning_ = cat("drm: ", format_bytes(size), " of dumb buffers took ", moved.count() >> 20U,
-                   " MiB of the host's available memory: ", card_.path(), " (",
-                   printable(card_.driver(), 64),
-                   ") gives ordinary memory, not a display reservation. Lending it gains nothing");
-  }
+  void warn(std::string text);
+  void compare(Bytes before, Bytes during, Bytes after, Bytes size);
 
   DrmCard card_;
   const LendAs lend_as_;
   const std::string meminfo_;
-  std::optional<Result<Bytes>> before_;  // what the host had before the first large buffer
-  bool told_ = false;
-  bool ordinary_ = false;
+  std::optional<AvailableMemory> ordinary_;  // there is no reservation behind the card
   std::optional<std::string> warning_;
 };
+
+void DrmSource::warn(std::string text) {
+  if (text.empty()) return;
+  warning_ = warning_ ? cat(*warning_, ". ", text) : std::move(text);
+}
+
+Result<void> DrmSource::try_out() {
+  const auto before = read_mem_available(meminfo_);
+  // It may be ordinary memory, of which the host must have so much to spare.
+  const bool spared = AvailableMemory(meminfo_).take(mib(64)).has_value();
+  Result<Buffer> buffer = Error{};
+  for (const Bytes size : {mib(64), mib(32), kTelling, kSliceBytes}) {
+    if (!spared && size != kSliceBytes) continue;
+    buffer = allocate(size);
+    if (buffer || buffer.error().code != Code::kExhausted) break;
+  }
+  if (!buffer) {
+    const bool nothing_left = buffer.error().code == Code::kExhausted;
+    return nothing_left ? Result<void>() : std::move(buffer).error();
+  }
+  if (auto touched = scrub(*buffer); !touched) return touched;
+  const auto during = read_mem_available(meminfo_);
+  if (auto lent = share(*buffer); !lent) return std::move(lent).error();
+  buffer->descriptor.reset();
+  const auto after = read_mem_available(meminfo_);
+  if (buffer->size >= kTelling && before && during && after) {
+    compare(*before, *during, *after, buffer->size);
+  }
+  return {};
+}
+
+// Whether the memory came out of what everybody shares and went back there. Other processes move
+// the figure as well, hence both ways; and what goes back shows late on some kernels, while a
+// reservation moves it by a hundredth of its size (reported of GB10), hence the quarter.
+void DrmSource::compare(Bytes before, Bytes during, Bytes after, Bytes size) {
+  const auto change = [](Bytes more, Bytes less) {
+    return static_cast<double>(more.count()) - static_cast<double>(less.count());
+  };
+  const double moved = (change(before, during) + change(after, during)) / 2;
+  if (moved < static_cast<double>(size.count()) / 4) return;
+  ordinary_.emplace(meminfo_);
+  warn(cat("drm: ", format_bytes(size), " of dumb buffers moved the host's available memory by ",
+           static_cast<std::uint64_t>(moved) >> 20U, " MiB: ", card_.path(), " (",
+           printable(card_.driver(), 64),
+           ") gives ordinary memory, not a display reservation. Lending it gains nothing"));
+}
 
 }  // namespace
 
@@ -116,8 +154,9 @@ Result<std::unique_ptr<Source>> open_drm_source(const DrmSettings& settings) {
   std::string warning;
   for (const std::string& reason : passed_over)
     warning += cat(warning.empty() ? "drm: passed over: " : "; ", reason);
-  return std::unique_ptr<Source>(
-      std::make_unique<DrmSource>(*std::move(card), settings, std::move(warning)));
+  auto source = std::make_unique<DrmSource>(*std::move(card), settings, std::move(warning));
+  if (auto tried = source->try_out(); !tried) return tried.error();
+  return std::unique_ptr<Source>(std::move(source));
 }
 
 }  // namespace carveout

@@ -57,11 +57,31 @@ std::string driver_of(const DrmCalls& calls, int card) {
 constexpr std::array<std::uint32_t, 4> kWidths{16384, 8192, 4096, 2048};
 constexpr std::uint32_t kMostRows = 65'535;
 constexpr std::uint32_t kBytesPerPixel = 4;
+// The DRM core counts a dumb buffer's bytes in 32 bits.
+constexpr Bytes kMostInOne = gib(4) - kSliceBytes;
+
+int shows_picture(int card) {
+  const std::unique_ptr<drmModeRes, decltype(&drmModeFreeResources)> resources(
+      drmModeGetResources(card), &drmModeFreeResources);
+  if (!resources) return -1;
+  bool connected = false;
+  for (int i = 0; i < resources->count_connectors && !connected; ++i) {
+    const std::unique_ptr<drmModeConnector, decltype(&drmModeFreeConnector)> connector(
+        drmModeGetConnectorCurrent(card, resources->connectors[i]), &drmModeFreeConnector);
+    connected = connector && connector->connection == DRM_MODE_CONNECTED;
+  }
+  for (int i = 0; i < resources->count_crtcs && connected; ++i) {
+    const std::unique_ptr<drmModeCrtc, decltype(&drmModeFreeCrtc)> crtc(
+        drmModeGetCrtc(card, resources->crtcs[i]), &drmModeFreeCrtc);
+    if (crtc && crtc->mode_valid != 0) return 1;
+  }
+  return 0;
+}
 
 }  // namespace
 
 DrmCalls kernel_drm_calls() {
-  return {.ioctl = &drmIoctl};
+  return {.ioctl = &drmIoctl, .shows_picture = &shows_picture};
 }
 
 Result<DrmCard> DrmCard::open(const DrmCalls& calls, const std::string& path) {
@@ -95,25 +115,11 @@ Result<DrmCard> DrmCard::open(const DrmCalls& calls, const std::string& path) {
 }
 
 Result<bool> DrmCard::is_lit() const {
-  const std::unique_ptr<drmModeRes, decltype(&drmModeFreeResources)> resources(
-      drmModeGetResources(card_.get()), &drmModeFreeResources);
+  const int answer = calls_.shows_picture(card_.get());
+  if (answer >= 0) return answer > 0;
   // A card without outputs shows nothing.
-  if (!resources) {
-    if (errno == EOPNOTSUPP || errno == EINVAL) return false;
-    return explain(errno, "its outputs cannot be examined");
-  }
-  bool connected = false;
-  for (int i = 0; i < resources->count_connectors && !connected; ++i) {
-    const std::unique_ptr<drmModeConnector, decltype(&drmModeFreeConnector)> connector(
-        drmModeGetConnectorCurrent(card_.get(), resources->connectors[i]), &drmModeFreeConnector);
-    connected = connector && connector->connection == DRM_MODE_CONNECTED;
-  }
-  for (int i = 0; i < resources->count_crtcs && connected; ++i) {
-    const std::unique_ptr<drmModeCrtc, decltype(&drmModeFreeCrtc)> crtc(
-        drmModeGetCrtc(card_.get(), resources->crtcs[i]), &drmModeFreeCrtc);
-    if (crtc && crtc->mode_valid != 0) return true;
-  }
-  return false;
+  if (errno == EOPNOTSUPP || errno == EINVAL) return false;
+  return explain(errno, "its outputs cannot be examined");
 }
 
 Result<DumbBuffer> DrmCard::create_dumb(Bytes size) const {
@@ -134,10 +140,15 @@ Result<DumbBuffer> DrmCard::create_dumb(Bytes size) const {
     pitch = ask.pitch;
     destroy_dumb(ask.handle);
   }
-  return Error{Code::kInvalid, 0, cat("card ", printable(path_, 200)),
-               cat("cannot lay out ", format_bytes(size), " as a dumb buffer",
-                   pitch == 0 ? std::string(" (more than 65,535 rows)")
-                              : cat(" (its rows become ", pitch, " bytes)"))};
+  const std::string context = cat("card ", printable(path_, 200));
+  if (size > kMostInOne) {
+    return Error{
+        Code::kExhausted, 0, context,
+        cat("a dumb buffer has at most ", format_bytes(kMostInOne), ", not ", format_bytes(size))};
+  }
+  return Error{Code::kInvalid, 0, context,
+               cat("cannot lay out ", format_bytes(size), " as a dumb buffer (its rows become ",
+                   pitch, " bytes)")};
 }
 
 void DrmCard::destroy_dumb(std::uint32_t handle) const {
@@ -196,11 +207,16 @@ Error DrmCard::explain(int problem, std::string_view what) const {
   switch (problem) {
     case ENOMEM:
     case ENOSPC:
-      return {Code::kExhausted, problem, context, cat(what, ": it has no such memory left")};
+      return {Code::kExhausted, problem, context,
+              cat(what, ": it has no such memory left",
+                  parameter(calls_, "nvidia_drm", "fbdev") == "Y"
+                      ? "; the console has a part of it: load the driver with nvidia_drm fbdev=0"
+                      : "")};
     case ENOSYS:
     case EOPNOTSUPP: {
       if (driver_ != "nvidia-drm") {
-        return {Code::kSystem, problem, context, cat(what, ": its driver has no dumb buffers")};
+        return {Code::kSystem, problem, context,
+                cat(what, ": its driver cannot (another card: --card PATH, or auto)")};
       }
       const std::string modeset = parameter(calls_, "nvidia_drm", "modeset");
       return {Code::kSystem, problem, context,

@@ -13,7 +13,9 @@ namespace carveout {
 // How a card is asked; the tests put a card of their own in the kernel's place.
 struct DrmCalls {
   using Ioctl = int (*)(int descriptor, unsigned long request, void* argument);
-  Ioctl ioctl;                             // as drmIoctl(): interrupted calls are repeated
+  Ioctl ioctl;  // as drmIoctl(): interrupted calls are repeated
+  // Whether a monitor is connected and a picture is being shown: 1, 0, or -1 and errno.
+  int (*shows_picture)(int descriptor);
   std::string devices = "/dev/dri";        // where the cards are
   std::string modules = "/sys/module";     // where drivers show their parameters
   std::string control = "/dev/nvidiactl";  // NVIDIA's, for export_nvidia()

@@ -65,6 +65,7 @@ class MemfdSource final : public Source {
             .kind = DescriptorKind::kMemfd,
             .kernel_zeroes = true,
             .limit = std::nullopt,
+            .ordinary_memory = true,
             .detail =
                 huge_ ? "ordinary memory in sealed memfds, of 2 MiB huge pages while there are any"
                       : "ordinary memory in sealed memfds"};

@@ -15,11 +15,12 @@ namespace carveout {
 enum class DescriptorKind { kMemfd, kDmaBuf, kNvidiaFile };
 
 struct Description {
-  std::string name;            // as --backend names it
-  DescriptorKind kind;         // of what share() gives
-  bool kernel_zeroes;          // allocate() gives zeroed memory, scrub() is not needed
-  std::optional<Bytes> limit;  // the most that the source can have out at once, where it has one
-  std::string detail;          // for people: which pages, which device
+  std::string name;              // as --backend names it
+  DescriptorKind kind;           // of what share() gives
+  bool kernel_zeroes;            // allocate() gives zeroed memory, scrub() is not needed
+  std::optional<Bytes> limit;    // the most that the source can have out at once, where it has one
+  bool ordinary_memory = false;  // of what everybody on the host shares
+  std::string detail;            // for people: which pages, which device
 };
 
 // One allocation, owned: destroying it drops every reference that this process has to the memory,

@@ -155,6 +155,14 @@ std::string status_table(const rapidjson::Value& status) {
       {"leases", cat(count(status, "leases"), ", held by ", count(status, "borrowers"), " of ",
                      count(status, "connections"), " connections")},
   };
+  if (truth(status, "hold")) {
+    const auto missing = number(status, "missing_bytes").value_or(0);
+    rows.insert(
+        rows.begin() + 5,
+        {"missing", missing == 0 ? "nothing: what is not lent is held"
+                                 : cat(format_bytes(Bytes(missing)),
+                                       "  (neither lent nor to be had: carveoutctl holders)")});
+  }
   if (const auto* sockets = find_member(status, "sockets");
       sockets != nullptr && sockets->IsArray()) {
     for (const auto& socket : sockets->GetArray()) {
