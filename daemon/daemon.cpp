@@ -73,10 +73,15 @@ Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options) {
   Options settled = options;
   Hold* hold = nullptr;
   if (holds(options)) {
-    auto holding = std::make_unique<Hold>(*std::move(source), options.size);
+    const Bytes lent = lent_by(plan);
+    // What less there was is known: leases that go on do so in the same reservation.
+    if (options.allow_partial && lent != Bytes(0)) {
+      settled.size = std::min(options.size, ledger->history().reservation());
+    }
+    auto holding = std::make_unique<Hold>(*std::move(source), settled.size);
     hold = holding.get();
     source = std::unique_ptr<Source>(std::move(holding));
-    const auto claimed = claim_reservation(*hold, lent_by(plan), options);
+    const auto claimed = claim_reservation(*hold, lent, settled);
     if (!claimed) return claimed.error();
     settled.size = *claimed;
   } else if (handed_over->kept.empty()) {

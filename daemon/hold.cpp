@@ -34,10 +34,10 @@ Bytes Hold::largest() const {
 }
 
 void Hold::fill() {
-  const std::size_t before = held_.size();
   for (Bytes piece = missing(); piece >= kSliceBytes;) {
     auto buffer = source_->allocate(piece);
     if (buffer) {
+      joined_ = joined_ && held_.empty();
       held_.push_back(*std::move(buffer));
       piece = std::min(piece, missing());
     } else {
@@ -45,7 +45,6 @@ void Hold::fill() {
       piece = halved(piece);
     }
   }
-  if (held_.size() > std::max<std::size_t>(before, 1)) join();
 }
 
 void Hold::retry() {
@@ -57,8 +56,8 @@ void Hold::retry() {
   fill();
 }
 
-// Several pieces may lie side by side: then they can be had as one.
 void Hold::join() {
+  if (std::exchange(joined_, true)) return;
   const Bytes sum = held();
   held_.clear();
   auto whole = source_->allocate(sum);

@@ -13,6 +13,7 @@ namespace carveout::daemon {
 struct HoldFigures {
   Bytes missing;  // neither lent nor held
   Bytes largest;  // the largest grant that is certain: of one held buffer
+  bool joined;    // ... and more in one was tried
 };
 
 // Holds a whole reservation, so that nobody else takes it: what is not lent is allocated by us, in
@@ -32,14 +33,16 @@ class Hold final : public Source {
   // missing at the next fill().
   void give_back(Bytes size) { lent_ = lent_ > size ? lent_ - size : Bytes(0); }
 
-  // Takes what is missing, as far as the kernel has it: the largest pieces first. What is held in
-  // several pieces then is tried as one.
+  // Takes what is missing, as far as the kernel has it: the largest pieces first.
   void fill();
+  // What is held in several pieces may lie side by side: tries it as one, then in the largest
+  // pieces that there are. Costs a source that zeroes as much as all of it.
+  void join();
   // fill(), for when nothing is known to have come back: asks for one slice first, since kernels
   // log each large ask that fails.
   void retry();
 
-  [[nodiscard]] HoldFigures figures() const { return {missing(), largest()}; }
+  [[nodiscard]] HoldFigures figures() const { return {missing(), largest(), joined_}; }
   [[nodiscard]] Bytes held() const;
   [[nodiscard]] Bytes missing() const;
   // The largest grant that is certain: of one held buffer.
@@ -56,12 +59,12 @@ class Hold final : public Source {
  private:
   void make_room(Bytes size);
   void take_back(Bytes rest);
-  void join();
 
   std::unique_ptr<Source> source_;
   Bytes wanted_;
   Bytes lent_;
   std::vector<Buffer> held_;
+  bool joined_ = true;
   std::optional<Error> refusal_;
 };
 

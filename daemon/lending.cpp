@@ -15,6 +15,8 @@ namespace {
 
 // How long a refusal by the kernel is taken to hold when nothing is released meanwhile.
 constexpr std::chrono::seconds kCapHolds{1};
+// How long held pieces wait to be made one, so that many releases cost that once.
+constexpr std::chrono::milliseconds kJoinAfter{200};
 
 Fields fields_of(const Lease& lease) {
   return {.lease = lease.id, .uid = lease.peer.uid, .pid = lease.peer.pid, .bytes = lease.size};
@@ -137,7 +139,7 @@ class Lending::Grant final : public Worker::Task {
   Step step_ = Step::kStore;  // that it has come to
   bool stored_ = false;
   bool allocated_ = false;
-  HoldFigures figures_;
+  HoldFigures figures_ = {};
   Result<UniqueFd> result_ = UniqueFd();
   std::optional<std::string> warning_;
 };
@@ -165,10 +167,11 @@ class Lending::GiveBack final : public Worker::Task {
   bool lifts_cap_;
 };
 
-// Tells the hold what has come back, and has it take what it lacks.
+// Tells the hold what has come back, and has it take what it lacks, and perhaps make one of it.
 class Lending::Refill final : public Worker::Task {
  public:
-  Refill(Lending& lending, Bytes come_back) : lending_(lending), come_back_(come_back) {}
+  Refill(Lending& lending, Bytes come_back, bool join)
+      : lending_(lending), come_back_(come_back), join_(join) {}
   void work() override {
     Hold& hold = *lending_.hold_;
     if (come_back_ == Bytes(0)) {
@@ -177,6 +180,7 @@ class Lending::Refill final : public Worker::Task {
       hold.give_back(come_back_);
       hold.fill();
     }
+    if (join_) hold.join();
     figures_ = hold.figures();
   }
   void done() override {
@@ -188,7 +192,8 @@ class Lending::Refill final : public Worker::Task {
  private:
   Lending& lending_;
   Bytes come_back_;
-  HoldFigures figures_;
+  bool join_;
+  HoldFigures figures_ = {};
 };
 
 // Takes a connection out of the supervisor's store.
@@ -461,22 +466,40 @@ void Lending::refill(Bytes come_back) {
   submit_refill();
 }
 
-// One at a time: what comes back meanwhile is taken at once then, since it costs the source (which
-// may have to zero all that is held) the same.
+// One at a time: what comes back meanwhile is taken in one go then.
 void Lending::submit_refill() {
-  if (refilling_ || !come_back_) return;
+  if (refilling_ || (!come_back_ && !join_wanted_)) return;
   refilling_ = true;
-  worker_.submit(std::make_unique<Refill>(*this, *std::exchange(come_back_, std::nullopt)));
+  const Bytes come_back = std::exchange(come_back_, std::nullopt).value_or(Bytes(0));
+  const bool join = std::exchange(join_wanted_, false);
+  worker_.submit(std::make_unique<Refill>(*this, come_back, join));
 }
 
-// Until all that has come back is held again, what is free is believed.
+// Until all that has come back is held again, as one as far as it can be, what is free is believed.
 void Lending::apply(const HoldFigures& figures) {
   if (refilling_) return reservation_.set_certain(std::nullopt);
   reservation_.set_missing(Slices::holding(figures.missing));
-  reservation_.set_certain(Slices::holding(figures.largest));
+  if (figures.joined) {
+    reservation_.set_certain(Slices::holding(figures.largest));
+  } else {
+    reservation_.set_certain(std::nullopt);
+    join_soon();
+  }
   if (figures.missing == Bytes(0)) return;
   auto timer = loop_.after(kCapHolds, [this] { refill(Bytes(0)); });
   if (timer) refill_timer_ = *std::move(timer);
+}
+
+void Lending::join_soon() {
+  if (join_due_) return;
+  auto timer = loop_.after(kJoinAfter, [this] {
+    join_due_ = false;
+    join_wanted_ = true;
+    submit_refill();
+  });
+  if (!timer) return;
+  join_timer_ = *std::move(timer);
+  join_due_ = true;
 }
 
 void Lending::watch_ledger() {

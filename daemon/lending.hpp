@@ -133,6 +133,7 @@ class Lending {
   class Forget;
   class Refill;
   void submit_refill();
+  void join_soon();
   void apply(const HoldFigures& figures);
   void finish(Grant& grant);
   void cap(Slices most);
@@ -162,9 +163,12 @@ class Lending {
   std::uint64_t adopted_ = 0;
   std::uint64_t lost_ = 0;
   Hold* hold_ = nullptr;
+  bool join_wanted_ = false;
   bool refilling_ = false;          // a Refill is on its way
   std::optional<Bytes> come_back_;  // ... since it went
   EventLoop::Source refill_timer_;
+  EventLoop::Source join_timer_;
+  bool join_due_ = false;  // its timer runs
   EventLoop::Source cap_timer_;
   EventLoop::Source ledger_timer_;
   bool watching_ledger_ = false;

@@ -123,6 +123,7 @@ bool holds(const Options& options) {
 Result<Bytes> claim_reservation(Hold& hold, Bytes lent, const Options& options) {
   hold.count_lent(lent);
   hold.fill();
+  hold.join();
   const Bytes missing = hold.missing();
   if (missing == Bytes(0) || lent != Bytes(0)) return options.size;
   const Bytes found = hold.held();

@@ -15,22 +15,22 @@
 namespace carveout::dma_buf {
 namespace {
 
-int ioctl_again(int descriptor, unsigned long request, void* argument) {
+Result<void> sync(int descriptor, std::uint64_t flags, Ioctl ioctl) {
+  dma_buf_sync bracket{flags};
+  if (ioctl(descriptor, DMA_BUF_IOCTL_SYNC, &bracket) == 0) return {};
+  return system_error(errno, "dma-buf",
+                      "cannot be prepared for the processor (DMA_BUF_IOCTL_SYNC)");
+}
+
+}  // namespace
+
+int kernel_ioctl(int descriptor, unsigned long request, void* argument) {
   int answer = -1;
   do {
     answer = ::ioctl(descriptor, request, argument);
   } while (answer != 0 && (errno == EINTR || errno == EAGAIN));
   return answer;
 }
-
-Result<void> sync(int descriptor, std::uint64_t flags) {
-  dma_buf_sync bracket{flags};
-  if (ioctl_again(descriptor, DMA_BUF_IOCTL_SYNC, &bracket) == 0) return {};
-  return system_error(errno, "dma-buf",
-                      "cannot be prepared for the processor (DMA_BUF_IOCTL_SYNC)");
-}
-
-}  // namespace
 
 Result<Bytes> length(int descriptor) {
   const off_t end = ::lseek(descriptor, 0, SEEK_END);
@@ -39,15 +39,15 @@ Result<Bytes> length(int descriptor) {
   return Bytes(static_cast<std::uint64_t>(end));
 }
 
-Result<void> zero(int descriptor, Bytes size) {
+Result<void> zero(int descriptor, Bytes size, Ioctl ioctl) {
   const std::string context = cat("scrubbing ", format_bytes(size));
   const std::size_t count = size.count();
   void* at = ::mmap(nullptr, count, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   if (at == MAP_FAILED) return system_error(errno, context, "the dma-buf cannot be mapped");
-  auto done = sync(descriptor, DMA_BUF_SYNC_START | DMA_BUF_SYNC_WRITE);
+  auto done = sync(descriptor, DMA_BUF_SYNC_START | DMA_BUF_SYNC_WRITE, ioctl);
   if (done) {
     std::memset(at, 0, count);
-    done = sync(descriptor, DMA_BUF_SYNC_END | DMA_BUF_SYNC_WRITE);
+    done = sync(descriptor, DMA_BUF_SYNC_END | DMA_BUF_SYNC_WRITE, ioctl);
   }
   ::munmap(at, count);
   return done;
@@ -61,7 +61,7 @@ Result<UniqueFd> duplicate(int descriptor) {
 
 void name(int descriptor, std::string_view name) {
   std::string text(name.substr(0, DMA_BUF_NAME_LEN - 1));
-  (void)ioctl_again(descriptor, DMA_BUF_SET_NAME, text.data());
+  (void)kernel_ioctl(descriptor, DMA_BUF_SET_NAME, text.data());
 }
 
 }  // namespace carveout::dma_buf

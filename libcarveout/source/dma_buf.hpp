@@ -10,13 +10,18 @@
 
 namespace carveout::dma_buf {
 
+// As ioctl(); the tests put a kernel of their own behind it.
+using Ioctl = int (*)(int descriptor, unsigned long request, void* argument);
+// Repeats interrupted calls.
+int kernel_ioctl(int descriptor, unsigned long request, void* argument);
+
 // The length that the kernel gives it. The file offset of a dma-buf is nobody's: asking for the
 // length does not move it.
 Result<Bytes> length(int descriptor);
 
 // Writes zeros over its first `size` bytes through a mapping, between DMA_BUF_IOCTL_SYNCs. Memory
 // that is only allocated when it is touched is allocated then.
-Result<void> zero(int descriptor, Bytes size);
+Result<void> zero(int descriptor, Bytes size, Ioctl ioctl = &kernel_ioctl);
 
 // Another descriptor of the same buffer. (The kernel opens no dma-buf a second time: this one
 // shares its file with the first.)

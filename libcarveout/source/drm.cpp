@@ -16,7 +16,10 @@ constexpr Bytes kTelling = mib(16);
 class DrmSource final : public Source {
  public:
   DrmSource(DrmCard card, const DrmSettings& settings, std::string warning)
-      : card_(std::move(card)), lend_as_(settings.lend_as), meminfo_(settings.meminfo) {
+      : card_(std::move(card)),
+        lend_as_(settings.lend_as),
+        ioctl_(settings.calls.ioctl),
+        meminfo_(settings.meminfo) {
     warn(std::move(warning));
   }
 
@@ -65,7 +68,7 @@ class DrmSource final : public Source {
 
   // Has memory allocated that the driver has only promised so far.
   Result<void> scrub(Buffer& buffer) override {
-    return dma_buf::zero(buffer.descriptor.get(), buffer.size);
+    return dma_buf::zero(buffer.descriptor.get(), buffer.size, ioctl_);
   }
 
   std::optional<std::string> take_warning() override { return std::exchange(warning_, {}); }
@@ -76,6 +79,7 @@ class DrmSource final : public Source {
 
   DrmCard card_;
   const LendAs lend_as_;
+  const dma_buf::Ioctl ioctl_;
   const std::string meminfo_;
   std::optional<AvailableMemory> ordinary_;  // there is no reservation behind the card
   std::optional<std::string> warning_;

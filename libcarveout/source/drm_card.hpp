@@ -7,13 +7,13 @@
 #include "base/bytes.hpp"
 #include "base/result.hpp"
 #include "base/unique_fd.hpp"
+#include "source/dma_buf.hpp"
 
 namespace carveout {
 
 // How a card is asked; the tests put a card of their own in the kernel's place.
 struct DrmCalls {
-  using Ioctl = int (*)(int descriptor, unsigned long request, void* argument);
-  Ioctl ioctl;  // as drmIoctl(): interrupted calls are repeated
+  dma_buf::Ioctl ioctl;  // as drmIoctl(): interrupted calls are repeated
   // Whether a monitor is connected and a picture is being shown: 1, 0, or -1 and errno.
   int (*shows_picture)(int descriptor);
   std::string devices = "/dev/dri";        // where the cards are

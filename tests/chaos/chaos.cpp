@@ -1,7 +1,8 @@
 // Many borrowers, and a daemon that is killed at random moments and comes back. The referee counts
 // what must not happen and ends with 1 if anything did. Repeatable from its seed, as far as the
 // machine's scheduler allows.
-// Usage: chaos [--borrowers N] [--seconds S] [--kills N] [--seed N] [--systemd UNIT]
+// Usage: chaos [--borrowers N] [--seconds S] [--kills N] [--seed N] [--systemd UNIT | --daemon
+// OPTION ...]
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -39,7 +40,8 @@ struct Settings {
   unsigned seconds = 15;
   unsigned kills = 0;  // at least so many, or it is no test
   std::uint64_t seed = 20261130;
-  std::string systemd;  // unit; empty: the manager is played
+  std::string systemd;                               // unit; empty: the manager is played
+  std::vector<std::string> daemon{"--size=256MiB"};  // options of the played manager's daemon
 };
 
 // Keeps every file that the ledger has been, also those that it lets go of: each gets a name of its
@@ -112,7 +114,7 @@ class Referee {
   explicit Referee(const Settings& settings)
       : settings_(settings),
         random_(settings.seed),
-        service_(settings.systemd.empty() ? play_manager(CARVEOUTD)
+        service_(settings.systemd.empty() ? play_manager(CARVEOUTD, settings.daemon)
                                           : use_systemd(settings.systemd)),
         archive_(service_->ledger()),
         board_memory_(make_scoreboard()),
@@ -241,6 +243,9 @@ int main(int argc, char** argv) {
   app.add_option("--kills", settings.kills, "Fail with fewer")->capture_default_str();
   app.add_option("--seed", settings.seed)->capture_default_str();
   app.add_option("--systemd", settings.systemd, "The unit of a real systemd");
+  app.add_option("--daemon", settings.daemon, "An option of carveoutd's (--daemon=--size=64MiB)")
+      ->allow_extra_args(false)
+      ->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   try {
     return carveout::chaos::Referee(settings).run();

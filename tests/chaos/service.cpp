@@ -15,7 +15,8 @@ namespace {
 
 class Played final : public Service {
  public:
-  explicit Played(const std::string& carveoutd) : manager_(carveoutd, {"--size", "256MiB"}) {
+  Played(const std::string& carveoutd, const std::vector<std::string>& options)
+      : manager_(carveoutd, options) {
     manager_.start();
   }
   void strike(int signal, std::mt19937_64& random) override {
@@ -81,8 +82,9 @@ class Systemd final : public Service {
 
 }  // namespace
 
-std::unique_ptr<Service> play_manager(const std::string& carveoutd) {
-  return std::make_unique<Played>(carveoutd);
+std::unique_ptr<Service> play_manager(const std::string& carveoutd,
+                                      const std::vector<std::string>& options) {
+  return std::make_unique<Played>(carveoutd, options);
 }
 
 std::unique_ptr<Service> use_systemd(const std::string& unit) {

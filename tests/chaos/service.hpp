@@ -5,6 +5,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <vector>
 
 namespace carveout::chaos {
 
@@ -27,7 +28,8 @@ class Service {
 };
 
 // By tests/support's service manager.
-std::unique_ptr<Service> play_manager(const std::string& carveoutd);
+std::unique_ptr<Service> play_manager(const std::string& carveoutd,
+                                      const std::vector<std::string>& options);
 // By the systemd that runs this machine: the unit is installed and running.
 std::unique_ptr<Service> use_systemd(const std::string& unit);
 

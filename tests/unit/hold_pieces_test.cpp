@@ -1,0 +1,84 @@
+// The pieces of a hold: what was one stays one, whatever comes back beside it.
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "hold.hpp"
+#include "unit/contiguous_source.hpp"
+
+namespace carveout::daemon {
+namespace {
+
+class HoldOfTwoRuns : public testing::Test {
+ protected:
+  HoldOfTwoRuns() { hold_.fill(); }
+
+  [[nodiscard]] UniqueFd lend(std::uint64_t slices) {
+    auto buffer = hold_.allocate(Slices(slices).bytes());
+    EXPECT_TRUE(buffer) << slices;
+    return buffer ? *hold_.share(*buffer) : UniqueFd();
+  }
+  void give_back(UniqueFd memory, std::uint64_t slices) {
+    memory.reset();
+    hold_.give_back(Slices(slices).bytes());
+    hold_.fill();
+  }
+  void expect(std::uint64_t held, std::uint64_t largest) const {
+    EXPECT_EQ(hold_.held(), Slices(held).bytes());
+    EXPECT_EQ(hold_.largest(), Slices(largest).bytes());
+    EXPECT_EQ(hold_.missing(), Bytes(0));
+  }
+
+  test::ContiguousPool pool_{16};
+  Hold hold_{pool_.source(), Slices(16).bytes()};
+  // Somebody has a slice for long, between 4 and 11 others.
+  UniqueFd before_ = lend(4);
+  UniqueFd between_ = lend(1);
+};
+
+TEST_F(HoldOfTwoRuns, ReleasingASmallLeaseDoesNotBreakTheLargePiece) {
+  expect(11, 11);
+  give_back(std::move(before_), 4);
+  expect(15, 11);
+  EXPECT_TRUE(hold_.allocate(Slices(11).bytes()));
+}
+
+TEST_F(HoldOfTwoRuns, ALargePieceComesBackAsOne) {
+  UniqueFd eleven = lend(11);
+  give_back(std::move(before_), 4);
+  expect(4, 4);
+  give_back(std::move(eleven), 11);
+  expect(15, 11);
+}
+
+TEST_F(HoldOfTwoRuns, ARefusalDoesNotBreakTheLargePiece) {
+  give_back(std::move(before_), 4);
+  EXPECT_FALSE(hold_.allocate(Slices(12).bytes()));
+  expect(15, 11);
+}
+
+TEST_F(HoldOfTwoRuns, ARefusalDoesNotZeroEverythingTwice) {
+  give_back(std::move(before_), 4);
+  const std::uint64_t zeroed = pool_.zeroed;
+  EXPECT_FALSE(hold_.allocate(Slices(12).bytes()));
+  EXPECT_EQ(pool_.zeroed - zeroed, 15U);
+}
+
+TEST_F(HoldOfTwoRuns, PiecesJoinWhenWhatWasBetweenThemIsBack) {
+  give_back(std::move(before_), 4);
+  give_back(std::move(between_), 1);
+  expect(16, 16);
+}
+
+TEST_F(HoldOfTwoRuns, EverySmallLeaseThatEndsLeavesTheLargestAsItIs) {
+  for (int i = 0; i < 50; ++i) {
+    UniqueFd one = lend(1);
+    give_back(std::move(one), 1);
+    EXPECT_GE(hold_.largest(), Slices(11).bytes()) << i;
+  }
+}
+
+}  // namespace
+}  // namespace carveout::daemon
