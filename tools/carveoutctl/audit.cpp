@@ -1,6 +1,7 @@
 #include "audit.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <optional>
 #include <utility>
 
@@ -14,6 +15,7 @@
 namespace carveout::ctl {
 namespace {
 
+using daemon::LedgerEvent;
 using daemon::LedgerHistory;
 using daemon::LedgerProblem;
 using daemon::LedgerRecord;
@@ -27,19 +29,17 @@ struct File {
   std::string path;
   std::string text;
   std::uint64_t first = 0;  // the number of its first record; 0: that cannot be read
+  bool follows = false;     // another file
 };
-
-std::uint64_t first_number(std::string_view text) {
-  const auto record = daemon::decode(text.substr(0, text.find('\n')));
-  return record ? record->seq : 0;
-}
 
 Result<File> read_ledger(const std::string& path) {
   auto text = read_text(path, kMostRead + 1);
   if (!text) return std::move(text).error();
   if (text->size() > kMostRead) return Error{Code::kInvalid, 0, path, "is too large for a ledger"};
-  const std::uint64_t first = first_number(*text);
-  return File{path, *std::move(text), first};
+  const auto first = daemon::decode(std::string_view(*text).substr(0, text->find('\n')));
+  const std::uint64_t number = first ? first->seq : 0;
+  const bool follows = first && !first->follows.empty();
+  return File{path, *std::move(text), number, follows};
 }
 
 rapidjson::Document parse(const std::string& text) {
@@ -66,6 +66,48 @@ Replay replay(const std::vector<File>& files) {
     }
   }
   return all;
+}
+
+// A ledger and, before it, the file that it goes on from.
+Result<std::vector<File>> read_with_previous(const std::string& path) {
+  std::vector<File> files;
+  for (int tries = 0; tries < 3; ++tries) {
+    files.clear();
+    auto file = read_ledger(path);
+    if (!file) return std::move(file).error();
+    files.push_back(*std::move(file));
+    // One that is begun anew has nothing to do with what may lie beside it.
+    if (!files.back().follows) break;
+    auto previous = read_ledger(path + ".1");
+    if (!previous && previous.error().number == ENOENT) break;
+    if (!previous) return std::move(previous).error();
+    // The same file: it has just been replaced, or is about to be.
+    if (previous->first == files.back().first) continue;
+    files.insert(files.begin(), *std::move(previous));
+    break;
+  }
+  return files;
+}
+
+void take_leases(std::string_view text, std::string_view boot, RecordedLeases& all) {
+  // What stands behind the last newline is being written.
+  for (std::size_t end = 0; (end = text.find('\n')) < text.size(); text.remove_prefix(end + 1)) {
+    const auto record = daemon::decode(text.substr(0, end));
+    ++(record ? all.records : all.unreadable);
+    if (!record) continue;
+    const auto known = all.leases.find(record->lease);
+    if (daemon::ends_a_lease(record->event) && known != all.leases.end()) {
+      known->second.ended = true;
+    } else if (record->event == LedgerEvent::kGranted || record->event == LedgerEvent::kAdopted) {
+      if (record->boot == boot) {
+        all.leases.insert_or_assign(
+            record->lease,
+            RecordedLease{.size = record->size, .inode = record->inode, .ended = false});
+      } else {
+        all.earlier.insert(record->lease);
+      }
+    }
+  }
 }
 
 void write_lease(JsonWriter& json, const LedgerRecord& lease) {
@@ -154,6 +196,18 @@ Result<rapidjson::Document> leases_of_ledger(const std::string& path) {
     if (lease.state != LedgerHistory::State::kRequested) write_lease(json, lease.record);
   }
   return parse(json.end_array().end().take());
+}
+
+Result<RecordedLeases> recorded_leases(const std::string& path, std::string_view boot) {
+  const auto files = read_with_previous(path);
+  if (!files) return files.error();
+  RecordedLeases all;
+  for (const File& file : *files)
+    take_leases(file.text, boot, all);
+  if (all.records == 0) {
+    return Error{Code::kInvalid, 0, path, "there is no record in it (see carveoutctl audit)"};
+  }
+  return all;
 }
 
 }  // namespace carveout::ctl

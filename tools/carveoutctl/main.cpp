@@ -2,7 +2,9 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <cstdint>
 #include <exception>
+#include <functional>
 #include <iostream>
 #include <optional>
 #include <string>
@@ -15,6 +17,7 @@
 #include "base/text.hpp"
 #include "claim.hpp"
 #include "control_client.hpp"
+#include "holders.hpp"
 #include "tables.hpp"
 #include "version.hpp"
 
@@ -39,6 +42,7 @@ struct Settings {
   bool undo = false;
   std::string size;
   std::string ledger;
+  std::optional<std::uint64_t> lease;
   std::vector<std::string> files;
   std::vector<std::string> command;  // what stands behind "--"
 };
@@ -49,7 +53,7 @@ int complain(const Error& error) {
 }
 
 int show(const Settings& settings, const Result<rapidjson::Document>& reply,
-         std::string (*table)(const rapidjson::Value&)) {
+         const std::function<std::string(const rapidjson::Value&)>& table) {
   if (!reply) return complain(reply.error());
   std::cout << (settings.json ? pretty_json(*reply) : table(*reply)) << std::flush;
   if (std::cout.good()) return kDone;
@@ -68,6 +72,15 @@ int run_audit(const Settings& settings) {
   const int shown = show(settings, reply, audit_table);
   if (shown != kDone) return shown;
   return find_member(*reply, "problem") == nullptr ? kDone : kFailed;
+}
+
+int run_holders(const Settings& settings) {
+  const std::string nobody =
+      settings.lease ? cat("nobody holds lease ", *settings.lease) : "nobody holds lent memory";
+  return show(
+      settings,
+      holders({.control = settings.control, .ledger = settings.ledger, .lease = settings.lease}),
+      [&nobody](const auto& reply) { return holders_table(reply, nobody); });
 }
 
 std::string base_name(const std::string& path) {
@@ -107,6 +120,25 @@ std::vector<std::string> split_command(int& argc, char** argv) {
   return {};
 }
 
+void declare_holders(CLI::App& app, Settings& settings) {
+  CLI::App* holders = app.add_subcommand(
+      "holders",
+      "Find the processes that hold lent memory, of leases that are open and of those that have "
+      "ended, by its inode in /proc (as root: all of them). Memory lent as NVIDIA files has no "
+      "inode of its own and cannot be found");
+  holders->add_option("LEASE", settings.lease, "Its number: of this lease only")
+      ->type_name("")
+      ->check([](const std::string& text) -> std::string {
+        const bool digits = text.find_first_not_of("0123456789") == std::string::npos;
+        const bool number = digits && text.size() < 20 && text.find_first_not_of('0') < text.size();
+        return number ? "" : cat("\"", printable(text, 100), "\" is not a lease's number");
+      });
+  holders
+      ->add_option("--ledger", settings.ledger,
+                   "By this ledger (and FILE.1), instead of the daemon (which need not run)")
+      ->type_name("FILE");
+}
+
 void declare(CLI::App& app, Settings& settings) {
   app.set_version_flag("--version", cat("carveoutctl ", kVersion));
   app.add_option("--control", settings.control, "The daemon's control socket")
@@ -128,6 +160,7 @@ void declare(CLI::App& app, Settings& settings) {
       ->add_option("--ledger", settings.ledger,
                    "Of this ledger, at its end, instead of the daemon (which need not run)")
       ->type_name("FILE");
+  declare_holders(app, settings);
   app.add_subcommand("audit",
                      "Replay ledgers (the daemon's, and those before it) and verify every record")
       ->add_option("FILE", settings.files,
@@ -157,7 +190,7 @@ std::string mistake_in(const CLI::App& app) {
   const std::string word = rest.empty() ? "" : printable(rest.front(), 100);
   if (app.get_subcommands().empty()) {
     return cat(rest.empty() ? "" : cat("\"", word, "\" is not a command: "),
-               "say status, leases, claim, audit or drain (drain --undo lends again)");
+               "say status, leases, holders, claim, audit or drain (drain --undo lends again)");
   }
   if (rest.empty()) return {};
   return cat("\"", word, "\" is not expected here (a command for claim stands behind --)");
@@ -194,6 +227,7 @@ int run(int argc, char** argv) {
     return show(settings, leases_of_ledger(settings.ledger), leases_table);
   }
   if (name == "leases") return show(settings, ask(control, "leases"), leases_table);
+  if (name == "holders") return run_holders(settings);
   if (name == "audit") return run_audit(settings);
   if (name == "drain") {
     return show(settings, ask(control, settings.undo ? "undrain" : "drain"), draining_line);

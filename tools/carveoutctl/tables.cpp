@@ -140,6 +140,19 @@ std::string refusals(const rapidjson::Value& counters) {
              count(counters, "refused_not_enough"));
 }
 
+// "2 descriptors, 1 mapping"
+std::string holds(const rapidjson::Value& holder) {
+  std::string all;
+  for (const char* what : {"descriptors", "mappings"}) {
+    const std::uint64_t many = number(holder, what).value_or(0);
+    if (many == 0) continue;
+    std::string_view word(what);
+    if (many == 1) word.remove_suffix(1);
+    all += cat(all.empty() ? "" : ", ", many, " ", word);
+  }
+  return all;
+}
+
 }  // namespace
 
 std::string status_table(const rapidjson::Value& status) {
@@ -194,6 +207,23 @@ std::string leases_table(const rapidjson::Value& reply) {
                     text(lease, "command"), text(lease, "unit"), age(lease, "since_unix_s")});
   }
   return render(rows, 3);
+}
+
+std::string holders_table(const rapidjson::Value& reply, std::string_view nobody) {
+  std::vector<Row> rows{{"LEASE", "STATE", "SIZE", "PID", "USER", "COMMAND", "HOLDS"}};
+  if (const auto* holders = find_member(reply, "holders"); holders && holders->IsArray()) {
+    for (const auto& holder : holders->GetArray()) {
+      rows.push_back({count(holder, "lease"), text(holder, "state"), size(holder, "bytes"),
+                      count(holder, "pid"), user(holder, "uid"), text(holder, "command"),
+                      holds(holder)});
+    }
+  }
+  std::string table = rows.size() == 1 ? cat(nobody, "\n") : render(rows, 4);
+  if (const auto* notes = find_member(reply, "notes"); notes && notes->IsArray()) {
+    for (const auto& note : notes->GetArray())
+      if (note.IsString()) table += cat("note: ", printable(note.GetString(), 4096), "\n");
+  }
+  return table;
 }
 
 std::string draining_line(const rapidjson::Value& reply) {
