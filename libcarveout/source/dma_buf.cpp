@@ -22,6 +22,23 @@ Result<void> sync(int descriptor, std::uint64_t flags, Ioctl ioctl) {
                       "cannot be prepared for the processor (DMA_BUF_IOCTL_SYNC)");
 }
 
+// Lets `fill` write the first `size` bytes.
+template <typename Fill>
+Result<void> write(int descriptor, Bytes size, Ioctl ioctl, Fill fill) {
+  const std::size_t count = size.count();
+  void* at = ::mmap(nullptr, count, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  if (at == MAP_FAILED) {
+    return system_error(errno, cat("writing ", format_bytes(size)), "the dma-buf cannot be mapped");
+  }
+  auto done = sync(descriptor, DMA_BUF_SYNC_START | DMA_BUF_SYNC_WRITE, ioctl);
+  if (done) {
+    fill(static_cast<char*>(at), count);
+    done = sync(descriptor, DMA_BUF_SYNC_END | DMA_BUF_SYNC_WRITE, ioctl);
+  }
+  ::munmap(at, count);
+  return done;
+}
+
 }  // namespace
 
 int kernel_ioctl(int descriptor, unsigned long request, void* argument) {
@@ -39,18 +56,17 @@ Result<Bytes> length(int descriptor) {
   return Bytes(static_cast<std::uint64_t>(end));
 }
 
+Result<void> commit(int descriptor, Bytes size, Ioctl ioctl) {
+  return write(descriptor, size, ioctl, [](char* bytes, std::size_t count) {
+    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    for (std::size_t at = 0; at < count; at += page)
+      const_cast<volatile char*>(bytes)[at] = 0;
+  });
+}
+
 Result<void> zero(int descriptor, Bytes size, Ioctl ioctl) {
-  const std::string context = cat("scrubbing ", format_bytes(size));
-  const std::size_t count = size.count();
-  void* at = ::mmap(nullptr, count, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-  if (at == MAP_FAILED) return system_error(errno, context, "the dma-buf cannot be mapped");
-  auto done = sync(descriptor, DMA_BUF_SYNC_START | DMA_BUF_SYNC_WRITE, ioctl);
-  if (done) {
-    std::memset(at, 0, count);
-    done = sync(descriptor, DMA_BUF_SYNC_END | DMA_BUF_SYNC_WRITE, ioctl);
-  }
-  ::munmap(at, count);
-  return done;
+  return write(descriptor, size, ioctl,
+               [](char* bytes, std::size_t count) { std::memset(bytes, 0, count); });
 }
 
 Result<UniqueFd> duplicate(int descriptor) {

@@ -19,8 +19,10 @@ int kernel_ioctl(int descriptor, unsigned long request, void* argument);
 // length does not move it.
 Result<Bytes> length(int descriptor);
 
-// Writes zeros over its first `size` bytes through a mapping, between DMA_BUF_IOCTL_SYNCs. Memory
-// that is only allocated when it is touched is allocated then.
+// Has its first `size` bytes allocated by a driver that waits until they are touched.
+Result<void> commit(int descriptor, Bytes size, Ioctl ioctl = &kernel_ioctl);
+
+// Writes zeros over its first `size` bytes through a mapping, between DMA_BUF_IOCTL_SYNCs.
 Result<void> zero(int descriptor, Bytes size, Ioctl ioctl = &kernel_ioctl);
 
 // Another descriptor of the same buffer. (The kernel opens no dma-buf a second time: this one

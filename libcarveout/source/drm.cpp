@@ -43,7 +43,8 @@ class DrmSource final : public Source {
       return Error{Code::kInvalid, 0, cat("allocating ", format_bytes(size)),
                    "a slice is 2 MiB, and this is not a whole number of them"};
     }
-    // A driver that only promises memory would have us killed when it is touched.
+    // It may be only promised, and we be killed when it is touched: so it is touched now, if the
+    // host can spare it.
     if (ordinary_) {
       if (auto spared = ordinary_->take(size); !spared) return spared.error();
     }
@@ -54,6 +55,10 @@ class DrmSource final : public Source {
     card_.destroy_dumb(dumb->handle);
     if (!exported) return exported.error();
     dma_buf::name(exported->get(), "carveout");
+    if (ordinary_) {
+      auto touched = dma_buf::commit(exported->get(), size, ioctl_);
+      if (!touched) return touched.error();
+    }
     return Buffer{*std::move(exported), size};
   }
 
@@ -66,7 +71,6 @@ class DrmSource final : public Source {
     return file;
   }
 
-  // Has memory allocated that the driver has only promised so far.
   Result<void> scrub(Buffer& buffer) override {
     return dma_buf::zero(buffer.descriptor.get(), buffer.size, ioctl_);
   }

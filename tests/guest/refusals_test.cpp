@@ -15,18 +15,15 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// The node of the card with this driver.
-std::string node_of(const std::string& driver, const std::string& kind = "card") {
+// The node of the card whose device's name (vkms_nodumb) begins so.
+std::string node_of(const std::string& device, const std::string& kind = "card") {
   for (const auto& entry : std::filesystem::directory_iterator("/sys/class/drm")) {
     const std::string name = entry.path().filename();
     if (name.compare(0, kind.size(), kind) != 0 || name.find('-') != std::string::npos) continue;
     std::error_code none;
-    const auto target =
-        std::filesystem::read_symlink(entry.path() / "device" / "driver", none).filename();
-    const auto device = std::filesystem::read_symlink(entry.path() / "device", none).filename();
-    if (target == driver || device.string().compare(0, driver.size(), driver) == 0) {
-      return "/dev/dri/" + name;
-    }
+    const std::string found =
+        std::filesystem::read_symlink(entry.path() / "device", none).filename();
+    if (found == device) return "/dev/dri/" + name;
   }
   return {};
 }
@@ -65,6 +62,43 @@ TEST_F(Refusals, ARenderNode) {
   if (node.empty()) GTEST_SKIP() << "waived: no render node";
   expect({"--backend", "drm", "--card", node},
          AllOf(HasSubstr(node), HasSubstr("render node"), HasSubstr("primary node")));
+}
+
+TEST_F(Refusals, ACardWithoutDumbBuffers) {
+  const std::string node = node_of("vkms_nodumb");
+  if (node.empty()) GTEST_SKIP() << "waived: no card without dumb buffers";
+  expect({"--backend", "drm", "--card", node},
+         AllOf(HasSubstr(node), HasSubstr("no dumb buffer"), HasSubstr("Function not implemented"),
+               HasSubstr("--card")));
+}
+
+TEST_F(Refusals, NvidiasDriverWithoutModeset) {
+  const std::string node = node_of("vkms_nvidia_nodumb");
+  if (node.empty())
+    GTEST_SKIP() << "waived: no card of a driver called nvidia-drm without dumb buffers";
+  expect({"--backend", "drm", "--card", node},
+         AllOf(HasSubstr(node), HasSubstr("nvidia-drm"), HasSubstr("modeset=1 fbdev=0")));
+}
+
+TEST_F(Refusals, AFileOfNvidiasOnAnotherCard) {
+  const std::string node = node_of("vkms");
+  if (node.empty()) GTEST_SKIP() << "waived: no vkms";
+  expect({"--backend", "drm", "--card", node, "--size", "16MiB", "--lend-as", "nvidia"},
+         AllOf(HasSubstr("nvidiactl"), HasSubstr("--lend-as dma-buf")));
+}
+
+// The one that is called nvidia-drm is taken though it is not the first, and the others are named
+// with what was wrong with them.
+TEST_F(Refusals, AutoPassesOverWhatWillNotDo) {
+  const std::string best = node_of("vkms_nvidia");
+  const std::string without = node_of("vkms_nodumb");
+  if (best.empty() || without.empty()) GTEST_SKIP() << "waived: too few cards";
+  const DaemonProcess daemon(CARVEOUTD, {"--backend", "drm", "--size", "16MiB"});
+  EXPECT_THAT(daemon.status(), HasSubstr("dumb buffers of " + best + " (nvidia-drm)"));
+  EXPECT_THAT(daemon.log(), AllOf(HasSubstr("passed over"), HasSubstr(without),
+                                  HasSubstr("Function not implemented"), HasSubstr(node_of("vkms")),
+                                  HasSubstr("not NVIDIA's")));
+  std::printf("%s", daemon.log().c_str());
 }
 
 TEST_F(Refusals, ACardThatMayNotBeOpened) {

@@ -121,7 +121,7 @@ TEST_F(ClaimReservation, CountsWhatIsLent) {
   pool_.leave(0, 5);
   hold_.give_back(Slices(5).bytes());
   hold_.fill();
-  EXPECT_EQ(hold_.largest(), mib(32));
+  EXPECT_EQ(hold_.held(), mib(32));
 }
 
 TEST_F(ClaimReservation, WithSomethingLentLessIsMissing) {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,9 @@ class ContiguousPool {
     std::uint64_t slices = 0;
     bool given = false;
     friend bool operator==(const Ask&, const Ask&) = default;
+    friend void PrintTo(const Ask& ask, std::ostream* out) {
+      *out << ask.slices << (ask.given ? " given" : " refused");
+    }
   };
 
   explicit ContiguousPool(std::uint64_t slices) : slices_(slices, Use::kFree) {}

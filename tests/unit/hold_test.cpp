@@ -52,10 +52,15 @@ struct Place {
   [[nodiscard]] bool refuses(std::uint64_t slices) {
     return !hold.allocate(Slices(slices).bytes()).has_value();
   }
-  // As after a release.
+  // As at the start.
+  void claim() {
+    hold.fill();
+    hold.join();
+  }
+  // As after a release, and somewhat later.
   void give_back(std::uint64_t slices) {
     hold.give_back(Slices(slices).bytes());
-    hold.fill();
+    claim();
   }
   void expect(std::uint64_t held, std::uint64_t largest, std::uint64_t missing) const {
     EXPECT_EQ(hold.held(), Slices(held).bytes());
@@ -73,7 +78,7 @@ struct Place {
 struct TwoRuns : Place {
   TwoRuns() : Place(16, 15) {
     pool.take(4, 1);
-    hold.fill();
+    claim();
     (void)pool.take_asks();
   }
 };
@@ -81,7 +86,7 @@ struct TwoRuns : Place {
 TEST(Hold, ClaimsAllOfItInOnePiece) {
   Place place(16);
   place.expect(0, 0, 16);
-  place.hold.fill();
+  place.claim();
   place.expect(16, 16, 0);
   EXPECT_THAT(place.pool.take_asks(), ElementsAre(given(16)));
   EXPECT_EQ(place.pool.free(), 0U);
@@ -90,16 +95,16 @@ TEST(Hold, ClaimsAllOfItInOnePiece) {
 
 TEST(Hold, HoldsNoMoreThanItWants) {
   Place place(20, 16);
-  place.hold.fill();
+  place.claim();
   place.expect(16, 16, 0);
-  place.hold.fill();
+  place.claim();
   place.hold.retry();
   EXPECT_THAT(place.pool.take_asks(), ElementsAre(given(16)));
 }
 
 TEST(Hold, MeasuresWhatThereIsAndJoinsIt) {
   Place place(510, 512);
-  place.hold.fill();
+  place.claim();
   place.expect(510, 510, 2);
   EXPECT_TRUE(place.hold.refusal());
   EXPECT_LE(place.pool.calls, 30U);
@@ -110,7 +115,7 @@ TEST(Hold, MeasuresWhatThereIsAndJoinsIt) {
 TEST(Hold, MeasuresEverySizeExactly) {
   for (std::uint64_t slices = 1; slices <= 64; ++slices) {
     Place place(slices, 64);
-    place.hold.fill();
+    place.claim();
     place.expect(slices, slices, 64 - slices);
   }
 }
@@ -118,7 +123,7 @@ TEST(Hold, MeasuresEverySizeExactly) {
 TEST(Hold, FindsNothingWhereNothingIs) {
   Place place(8);
   place.pool.take(0, 8);
-  place.hold.fill();
+  place.claim();
   place.expect(0, 0, 8);
   EXPECT_THAT(place.pool.take_asks(), ElementsAre(refused(8), refused(4), refused(2), refused(1)));
   ASSERT_TRUE(place.hold.refusal());
@@ -129,7 +134,7 @@ TEST(Hold, TakesEverySliceBetweenStrangers) {
   Place place(16);
   place.pool.take(5, 1);
   place.pool.take(11, 1);
-  place.hold.fill();
+  place.claim();
   EXPECT_EQ(place.hold.held(), Slices(14).bytes());
   EXPECT_EQ(place.hold.missing(), Slices(2).bytes());
   EXPECT_EQ(place.pool.free(), 0U);
@@ -163,7 +168,7 @@ TEST(Hold, DropsAllForWhatNoPieceHolds) {
 
 TEST(Hold, LendsAllOfIt) {
   Place place(16);
-  place.hold.fill();
+  place.claim();
   UniqueFd all = place.lend(16);
   place.expect(0, 0, 0);
   EXPECT_TRUE(place.refuses(1));
@@ -200,7 +205,7 @@ TEST(Hold, DropsAllWhenThePieceThatFitsIsNotEnough) {
 
 TEST(Hold, HoldsItsOnlyPieceAgainAfterARefusalOfTheMoment) {
   Place place(16);
-  place.hold.fill();
+  place.claim();
   bool first = true;
   place.pool.on_allocate = [&] {
     place.pool.allocate_error.reset();
@@ -212,7 +217,7 @@ TEST(Hold, HoldsItsOnlyPieceAgainAfterARefusalOfTheMoment) {
 
 TEST(Hold, TakesNothingForAGrantThatFailsBehindIt) {
   Place place(16);
-  place.hold.fill();
+  place.claim();
   place.pool.allocate_error = Error{Code::kSystem, 5, "card", "gone"};
   EXPECT_TRUE(place.refuses(4));
   place.expect(0, 0, 16);
@@ -224,7 +229,7 @@ TEST(Hold, TakesNothingForAGrantThatFailsBehindIt) {
 
 TEST(Hold, MissesExactlyWhatABorrowerKeeps) {
   Place place(16);
-  place.hold.fill();
+  place.claim();
   UniqueFd kept = place.lend(6);
   UniqueFd other = place.lend(3);
   other.reset();
@@ -233,12 +238,14 @@ TEST(Hold, MissesExactlyWhatABorrowerKeeps) {
   place.expect(10, 10, 6);
   kept.reset();
   place.hold.retry();
+  place.expect(16, 10, 0);
+  place.hold.join();
   place.expect(16, 16, 0);
 }
 
 TEST(Hold, MissesWhatIsKeptByAnyDescriptor) {
   Place place(16);
-  place.hold.fill();
+  place.claim();
   UniqueFd first = place.lend(6);
   UniqueFd second(::fcntl(first.get(), F_DUPFD_CLOEXEC, 0));
   first.reset();
@@ -246,12 +253,39 @@ TEST(Hold, MissesWhatIsKeptByAnyDescriptor) {
   place.expect(10, 10, 6);
   second.reset();
   place.hold.retry();
+  place.hold.join();
+  place.expect(16, 16, 0);
+}
+
+TEST(Hold, JoinsWhatHasComeBackOnlyOnce) {
+  Place place(16);
+  place.claim();
+  EXPECT_TRUE(place.hold.figures().joined);
+  UniqueFd six = place.lend(6);
+  UniqueFd two = place.lend(2);
+  EXPECT_TRUE(place.hold.figures().joined);
+  six.reset();
+  place.hold.give_back(Slices(6).bytes());
+  place.hold.fill();
+  place.expect(14, 8, 0);
+  EXPECT_FALSE(place.hold.figures().joined);
+  place.hold.join();
+  EXPECT_EQ(place.hold.held(), Slices(14).bytes());
+  EXPECT_TRUE(place.hold.figures().joined) << "it cannot be one: two are lent between";
+  (void)place.pool.take_asks();
+  place.hold.join();
+  EXPECT_THAT(place.pool.take_asks(), IsEmpty());
+  two.reset();
+  place.hold.give_back(Slices(2).bytes());
+  place.hold.fill();
+  EXPECT_FALSE(place.hold.figures().joined);
+  place.hold.join();
   place.expect(16, 16, 0);
 }
 
 TEST(Hold, RetryAsksForOneSliceWhileNothingHasComeBack) {
   Place place(16);
-  place.hold.fill();
+  place.claim();
   UniqueFd kept = place.lend(6);
   place.give_back(6);
   (void)place.pool.take_asks();
@@ -262,19 +296,20 @@ TEST(Hold, RetryAsksForOneSliceWhileNothingHasComeBack) {
   EXPECT_EQ(place.pool.zeroed, zeroed);
   kept.reset();
   place.hold.retry();
-  EXPECT_THAT(place.pool.take_asks(), ElementsAre(given(1), given(6), given(16)));
+  EXPECT_THAT(place.pool.take_asks(), ElementsAre(given(1), given(6)));
   place.hold.retry();
   EXPECT_THAT(place.pool.take_asks(), IsEmpty()) << "nothing is missing";
 }
 
 TEST(Hold, AGrantTakesBackWhatHasComeBackMeanwhile) {
   Place place(16);
-  place.hold.fill();
+  place.claim();
   UniqueFd kept = place.lend(6);
   place.give_back(6);
   place.expect(10, 10, 6);
   kept.reset();
   const UniqueFd two = place.lend(2);
+  place.hold.join();
   place.expect(14, 14, 0);
 }
 
@@ -297,6 +332,7 @@ TEST(Hold, CountsWhatIsLentWhenItStarts) {
   borrowed.reset();
   after.give_back(Slices(5).bytes());
   after.fill();
+  after.join();
   EXPECT_EQ(after.largest(), Slices(16).bytes());
 }
 
@@ -316,7 +352,7 @@ TEST(Hold, HoldsNothingWhileMoreIsLentThanThereShouldBe) {
 
 TEST(Hold, LendsWhatItDoesNotYetKnowToBeBack) {
   Place place(16);
-  place.hold.fill();
+  place.claim();
   UniqueFd six = place.lend(6);
   six.reset();
   const UniqueFd all = place.lend(16);
@@ -327,7 +363,7 @@ TEST(Hold, LendsWhatItDoesNotYetKnowToBeBack) {
 
 TEST(Hold, IsToldMoreThanItLent) {
   Place place(16);
-  place.hold.fill();
+  place.claim();
   UniqueFd one = place.lend(1);
   one.reset();
   place.give_back(9);
@@ -336,7 +372,7 @@ TEST(Hold, IsToldMoreThanItLent) {
 
 TEST(Hold, WantsLess) {
   Place place(12, 16);
-  place.hold.fill();
+  place.claim();
   place.expect(12, 12, 4);
   place.hold.want(Slices(12).bytes());
   place.expect(12, 12, 0);

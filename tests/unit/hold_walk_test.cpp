@@ -38,7 +38,7 @@ class HoldWalk {
   }
 
   void step() {
-    switch (below(10)) {
+    switch (below(11)) {
       case 0:
       case 1:
       case 2:
@@ -53,6 +53,8 @@ class HoldWalk {
       case 8:
         if (rules_.strangers) stranger_takes();
         return;
+      case 9:
+        return join();
       default:
         return stranger_leaves();
     }
@@ -79,6 +81,7 @@ class HoldWalk {
     keepers_ = false;
     while (!lent_.empty())
       release();
+    join();
   }
   [[nodiscard]] bool is_whole() const {
     return hold_.missing() == Bytes(0) && hold_.largest() == Slices(rules_.wanted).bytes();
@@ -131,7 +134,6 @@ class HoldWalk {
     if (lent_.empty()) return;
     Memory memory = take_one(lent_);
     const std::uint64_t count = memory.count;
-    const Bytes largest = hold_.largest();
     if (keepers_ && below(4) == 0) {
       kept_.push_back(std::move(memory));
     } else {
@@ -139,7 +141,15 @@ class HoldWalk {
     }
     hold_.give_back(Slices(count).bytes());
     hold_.fill();
-    if (!rules_.interfering && hold_.largest() < largest) trouble_ = "a release has broken a piece";
+  }
+  void join() {
+    const Bytes largest = hold_.largest();
+    const Bytes held = hold_.held();
+    hold_.join();
+    if (!hold_.figures().joined) trouble_ = "joined, and not";
+    if (rules_.interfering) return;
+    if (hold_.largest() < largest) trouble_ = "a piece has been broken";
+    if (hold_.held() != held) trouble_ = "joined, and not as much as before";
   }
   void let_go() {
     if (kept_.empty()) return;

@@ -1,91 +1,23 @@
 // Lending from a reservation that is held: what is promised while it is taken back, and what is
 // missing.
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <cstdint>
-#include <future>
-#include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
-#include "unit/call.hpp"
-#include "unit/contiguous_source.hpp"
-#include "unit/lending_fixture.hpp"
+#include "unit/lending_hold_fixture.hpp"
 
 namespace carveout::daemon {
 namespace {
 
-using testing::Each;
-using testing::Field;
+using testing::ElementsAre;
 using testing::IsEmpty;
-using testing::Le;
 using testing::SizeIs;
 using Ask = test::ContiguousPool::Ask;
-
-// As LendingTest, with a Lending of its own.
-class LendingHold : public LendingTest {
- protected:
-  explicit LendingHold(std::uint64_t pool = kSlices,
-                       const std::optional<Slices>& most_per_user = std::nullopt)
-      : pool_(pool), held_(Bytes(0x280200000), Slices(kSlices), most_per_user) {
-    hold_.fill();
-    lends_.use_hold(hold_);
-    (void)pool_.take_asks();
-  }
-  ~LendingHold() override {
-    open_gate();
-    worker_.reset();
-  }
-
-  bool ask(FakeBorrower& borrower, std::uint64_t slices) {
-    return lends_.begin(borrower, 1, connection_.first.get(), kPeer, Slices(slices).bytes());
-  }
-  // Asks, and has an answer. What was granted is the borrower's alone then.
-  void lend(FakeBorrower& borrower, std::uint64_t slices) {
-    const int answers = borrower.granted + borrower.failed;
-    ASSERT_TRUE(ask(borrower, slices));
-    serve_until([&] { return borrower.granted + borrower.failed > answers; });
-    if (borrower.memory) take(borrower);
-  }
-  // The reply has been sent.
-  void take(FakeBorrower& borrower) {
-    UniqueFd received(::fcntl(borrower.memory.get(), F_DUPFD_CLOEXEC, 0));
-    lends_.answered(borrower.lease, std::exchange(borrower.memory, std::move(received)));
-  }
-  void release(FakeBorrower& borrower, bool keeps = false) {
-    if (!keeps) borrower.memory.reset();
-    lends_.release(borrower.lease);
-  }
-  // All that follows from what has happened so far, without the time that passes.
-  void settle_refills() {
-    for (int i = 0; i < 4; ++i)
-      settle();
-  }
-  void expect(std::uint64_t free, std::uint64_t largest) const {
-    const Figures now = lends_.figures_for(0, 1);
-    EXPECT_EQ(now.size, Slices(kSlices).bytes());
-    EXPECT_EQ(now.free, Slices(free).bytes());
-    EXPECT_EQ(now.largest, Slices(largest).bytes());
-  }
-  void expect_whole() {
-    settle_refills();
-    expect(kSlices, kSlices);
-    EXPECT_EQ(held_.missing(), Slices(0));
-    EXPECT_EQ(pool_.free(), 0U) << "all of it is held";
-  }
-
-  static constexpr std::uint64_t kSlices = 128;
-
-  test::ContiguousPool pool_;
-  Hold hold_{pool_.source(), Slices(kSlices).bytes()};
-  Reservation held_;
-  Lending lends_{*loop_, *worker_, hold_, held_, *journal_, nullptr, supervisor_};
-};
 
 TEST_F(LendingHold, LendsFromWhatIsHeld) {
   expect(128, 128);
@@ -147,26 +79,60 @@ TEST_F(LendingHold, TakesABurstOfReleasesBackAtOnce) {
   expect(128, 128);
   open_gate();
   settle_refills();
-  // Two refills: what has come back, then with what is held as one.
-  EXPECT_THAT(pool_.take_asks(), SizeIs(Le(4U)));
+  EXPECT_THAT(pool_.take_asks(),
+              ElementsAre(Ask{.slices = 1, .given = true}, Ask{.slices = 99, .given = true}));
+  expect_whole();
+}
+
+TEST_F(LendingHold, JoinsWhatHasComeBackOnceForMany) {
+  std::vector<FakeBorrower> borrowers(4);
+  for (FakeBorrower& borrower : borrowers)
+    lend(borrower, 8);
+  (void)pool_.take_asks();
+  for (FakeBorrower& borrower : borrowers) {
+    release(borrower);
+    settle_refills();
+  }
+  EXPECT_THAT(pool_.take_asks(), SizeIs(4));
+  pass_joining();
+  EXPECT_THAT(pool_.take_asks(), ElementsAre(Ask{.slices = 128, .given = true}));
   EXPECT_EQ(hold_.largest(), Slices(128).bytes());
   expect_whole();
 }
 
-TEST_F(LendingHold, PromisesOnePieceOnly) {
+TEST_F(LendingHold, PromisesOnePieceOnceThatIsKnown) {
   std::vector<FakeBorrower> borrowers(4);
   for (FakeBorrower& borrower : borrowers)
     lend(borrower, 32);
   release(borrowers[0]);
   release(borrowers[2]);
-  expect(64, 64);  // until it is known
   settle_refills();
+  expect(64, 64);  // believed until it has been tried
+  pass_joining();
   expect(64, 32);
   FakeBorrower more;
   EXPECT_FALSE(ask(more, 33));
   lend(more, 32);
   EXPECT_EQ(more.granted, 1);
   expect(32, 32);
+}
+
+TEST_F(LendingHold, TriesWhatItBelievesAndHoldsItAfterwards) {
+  std::vector<FakeBorrower> borrowers(4);
+  for (FakeBorrower& borrower : borrowers)
+    lend(borrower, 32);
+  release(borrowers[0]);
+  release(borrowers[2]);
+  settle_refills();
+  FakeBorrower more;
+  lend(more, 33);
+  EXPECT_EQ(more.failed, 1);
+  EXPECT_TRUE(held_.capped());
+  EXPECT_EQ(held_.missing(), Slices(0));
+  EXPECT_EQ(hold_.held(), Slices(64).bytes());
+  EXPECT_LE(held_.figures().largest, Slices(32).bytes());
+  lend(more, 32);
+  EXPECT_EQ(more.granted, 1);
 }
 
 TEST_F(LendingHold, SeesWhatABorrowerKeeps) {
@@ -208,8 +174,6 @@ TEST_F(LendingHold, AskedForWhatIsKeptItRefusesAndHoldsTheRest) {
 }
 
 TEST_F(LendingHold, TriesAgainEverySecondUntilItIsBack) {
-  const auto served = loop_->on_readable(worker_->done_descriptor(), [&] { worker_->run_done(); });
-  ASSERT_TRUE(served);
   FakeBorrower keeper;
   lend(keeper, 100);
   release(keeper, true);
@@ -217,28 +181,23 @@ TEST_F(LendingHold, TriesAgainEverySecondUntilItIsBack) {
   EXPECT_EQ(held_.missing(), Slices(100));
   (void)pool_.take_asks();
   std::vector<Ask> asks_meanwhile;
-  const auto let_go = loop_->after(std::chrono::milliseconds(2'500), [&] {
+  const auto let_go = loop_->after(std::chrono::milliseconds(1'500), [&] {
     asks_meanwhile = pool_.take_asks();
     keeper.memory.reset();
   });
   ASSERT_TRUE(let_go);
-  run_loop(std::chrono::milliseconds(3'800));
-  settle();
-  EXPECT_THAT(asks_meanwhile, SizeIs(2)) << "one slice a second";
-  EXPECT_THAT(asks_meanwhile, Each(Field(&Ask::slices, 1U)));
+  pass(std::chrono::milliseconds(3'200));
+  EXPECT_THAT(asks_meanwhile, ElementsAre(Ask{.slices = 1, .given = false}));
   EXPECT_EQ(hold_.missing(), Bytes(0));
   expect_whole();
 }
 
 TEST_F(LendingHold, AsksForNothingWhileNothingIsMissing) {
-  const auto served = loop_->on_readable(worker_->done_descriptor(), [&] { worker_->run_done(); });
-  ASSERT_TRUE(served);
   FakeBorrower borrower;
   lend(borrower, 100);
   settle_refills();
   (void)pool_.take_asks();
-  run_loop(std::chrono::milliseconds(1'300));
-  settle();
+  pass(std::chrono::milliseconds(1'300));
   EXPECT_THAT(pool_.take_asks(), IsEmpty());
 }
 
@@ -249,7 +208,7 @@ TEST_F(LendingHold, AGrantThatFailsBehindItsMemoryLeavesNothingOut) {
   EXPECT_EQ(borrower.failed, 1);
   EXPECT_TRUE(held_.capped());
   held_.lift_cap();
-  EXPECT_EQ(hold_.figures().largest, Slices(128).bytes()) << "by the time that it is answered";
+  EXPECT_EQ(hold_.held(), Slices(128).bytes()) << "by the time that it is answered";
   EXPECT_EQ(held_.missing(), Slices(0));
   expect_whole();
   pool_.share_error.reset();
@@ -281,7 +240,6 @@ TEST_F(LendingHold, UndoingTakesItBack) {
   expect(88, 88);
   serve_until([&] { return held_.figures().free == Slices(128).bytes(); });
   expect_whole();
-  EXPECT_EQ(hold_.largest(), Slices(128).bytes());
 }
 
 TEST_F(LendingHold, WhatCannotBeHandedOverIsTakenBack) {
@@ -324,29 +282,8 @@ TEST_F(LendingHold, IsToldOfWhatIsLostAtTheStart) {
   pool.leave(0, 50);
   lending.refill(Slices(50).bytes());
   settle_refills();
-  EXPECT_EQ(hold.largest(), Slices(128).bytes());
+  EXPECT_EQ(hold.held(), Slices(128).bytes());
   EXPECT_EQ(held_.missing(), Slices(0));
-}
-
-TEST_F(LendingHold, WhatIsCertainStaysSoWhileTheRestIsTriedAgain) {
-  std::vector<FakeBorrower> borrowers(4);
-  for (FakeBorrower& borrower : borrowers)
-    lend(borrower, 32);
-  release(borrowers[0]);
-  release(borrowers[2]);
-  release(borrowers[3], true);
-  settle_refills();
-  expect(64, 32);
-  FakeBorrower more;
-  ASSERT_TRUE(ask(more, 4));
-  std::promise<void> later;
-  worker_->submit(std::make_unique<Call>([&later] { later.get_future().wait(); }));
-  lends_.refill(Bytes(0));  // as each second
-  serve_until([&] { return more.granted == 1; });
-  EXPECT_LE(held_.figures().largest, Slices(32).bytes());
-  later.set_value();
-  settle_refills();
-  expect(60, 32);
 }
 
 // No more than 100 slices for one user.

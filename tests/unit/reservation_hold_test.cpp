@@ -134,7 +134,11 @@ TEST_F(HeldReservation, OfTwoChargesWhatTheOtherCannotHaveKept) {
   reservation_.set_missing(Slices(3));
   EXPECT_EQ(charged(kAnn), 0U);
   EXPECT_EQ(charged(kBob), 0U);
-  reservation_.set_missing(Slices(8));
+}
+
+TEST_F(HeldReservation, OfTwoThatKeptAllChargesBoth) {
+  reservation_.suspect(Slices(5), kAnn);
+  release(kBob, 3, 8);
   EXPECT_EQ(charged(kAnn), 5U);
   EXPECT_EQ(charged(kBob), 3U);
 }
