@@ -149,7 +149,14 @@ Result<void> Daemon::open(HandedOver handed_over, const Adoption& plan, Hold* ho
   if (auto warning = source_->take_warning()) {
     journal_.log(Level::kWarning, Event::kTrouble, *warning);
   }
-  if (hold != nullptr) lending_.use_hold(*hold);
+  if (hold != nullptr) {
+    // Whoever had them may have the memory still.
+    if (ledger_ && ledger_->same_boot()) {
+      for (const LedgerRecord& lease : plan.lost)
+        reservation_.suspect(Slices::holding(lease.size), lease.uid);
+    }
+    lending_.use_hold(*hold);
+  }
   adopt(std::move(handed_over.kept), plan);
   if (auto opened = open_listeners(std::move(handed_over.listeners)); !opened) return opened;
   if (auto watched = watch_loop_sources(); !watched) return watched;

@@ -6,8 +6,13 @@
 namespace carveout::daemon {
 namespace {
 
-Bytes halved(Bytes size) {
-  return Slices(Slices::holding(size).count() / 2).bytes();
+// What to ask for after `size` was refused: half of it, or a size below it that was had before.
+Bytes below(Bytes size, const std::vector<Bytes>& known) {
+  Bytes next = Slices(Slices::holding(size).count() / 2).bytes();
+  for (const Bytes one : known) {
+    if (one < size) next = std::max(next, one);
+  }
+  return next;
 }
 
 bool is_smaller(const Buffer& a, const Buffer& b) {
@@ -34,17 +39,32 @@ Bytes Hold::largest() const {
 }
 
 void Hold::fill() {
-  for (Bytes piece = missing(); piece >= kSliceBytes;) {
+  take(missing(), {});
+}
+
+void Hold::take(Bytes amount, const std::vector<Bytes>& known) {
+  const std::size_t before = held_.size();
+  const Bytes goal = held() + amount;
+  for (Bytes piece = amount; piece >= kSliceBytes;) {
     auto buffer = source_->allocate(piece);
     if (buffer) {
-      joined_ = joined_ && held_.empty();
       held_.push_back(*std::move(buffer));
-      piece = std::min(piece, missing());
+      piece = std::min(piece, goal - held());
     } else {
       refusal_ = buffer.error();
-      piece = halved(piece);
+      piece = below(piece, known);
     }
   }
+  if (held_.size() == before) return;
+  // Of nothing that was held, all of it has been asked for as one already.
+  joined_ = before == 0 && (held_.size() == 1 || held() == amount);
+}
+
+std::vector<Bytes> Hold::sizes() const {
+  std::vector<Bytes> sizes;
+  for (const Buffer& buffer : held_)
+    sizes.push_back(buffer.size);
+  return sizes;
 }
 
 void Hold::retry() {
@@ -57,27 +77,17 @@ void Hold::retry() {
 }
 
 void Hold::join() {
-  if (std::exchange(joined_, true)) return;
+  if (std::exchange(joined_, true) || held_.size() < 2) return;
+  const std::vector<Bytes> known = sizes();
   const Bytes sum = held();
   held_.clear();
-  auto whole = source_->allocate(sum);
-  if (whole) {
-    held_.push_back(*std::move(whole));
-    return;
-  }
-  for (Bytes piece = halved(sum); piece >= kSliceBytes && held() < sum;) {
-    auto buffer = source_->allocate(std::min(piece, sum - held()));
-    if (buffer) {
-      held_.push_back(*std::move(buffer));
-    } else {
-      refusal_ = buffer.error();
-      piece = halved(piece);
-    }
-  }
+  take(sum, known);
+  joined_ = true;
 }
 
 Result<Buffer> Hold::allocate(Bytes size) {
   const Bytes before = held();
+  const std::vector<Bytes> known = sizes();
   make_room(size);
   auto buffer = source_->allocate(size);
   if (!buffer && !held_.empty()) {
@@ -90,16 +100,16 @@ Result<Buffer> Hold::allocate(Bytes size) {
   } else {
     refusal_ = buffer.error();
   }
-  take_back(buffer ? before - std::min(before, size) : before);
+  take_back(buffer ? before - std::min(before, size) : before, known);
   return buffer;
 }
 
 // What was dropped for a grant and not needed: as one piece if it can be.
-void Hold::take_back(Bytes rest) {
-  const Bytes dropped = rest - std::min(rest, held());
-  if (dropped >= kSliceBytes) {
-    if (auto piece = source_->allocate(dropped)) held_.push_back(*std::move(piece));
-  }
+void Hold::take_back(Bytes rest, const std::vector<Bytes>& known) {
+  const std::size_t before = held_.size();
+  const bool joined = joined_;
+  take(rest - std::min(rest, held()), known);
+  if (before != 0 && held_.size() == before + 1) joined_ = joined;  // less of what there was
   retry();
 }
 

@@ -11,9 +11,9 @@
 namespace carveout::daemon {
 
 struct HoldFigures {
-  Bytes missing;  // neither lent nor held
-  Bytes largest;  // the largest grant that is certain: of one held buffer
-  bool joined;    // ... and more in one was tried
+  Bytes missing;       // neither lent nor held
+  Bytes largest;       // the largest grant that is certain: of one held buffer
+  bool joined = true;  // ... and more in one was tried
 };
 
 // Holds a whole reservation, so that nobody else takes it: what is not lent is allocated by us, in
@@ -36,7 +36,8 @@ class Hold final : public Source {
   // Takes what is missing, as far as the kernel has it: the largest pieces first.
   void fill();
   // What is held in several pieces may lie side by side: tries it as one, then in the largest
-  // pieces that there are. Costs a source that zeroes as much as all of it.
+  // pieces that there are, and none smaller than before. Costs a source that zeroes as much as all
+  // of it.
   void join();
   // fill(), for when nothing is known to have come back: asks for one slice first, since kernels
   // log each large ask that fails.
@@ -58,7 +59,10 @@ class Hold final : public Source {
 
  private:
   void make_room(Bytes size);
-  void take_back(Bytes rest);
+  // `known`: sizes that the kernel has had in one, before they were dropped. They are not broken.
+  void take_back(Bytes rest, const std::vector<Bytes>& known);
+  void take(Bytes amount, const std::vector<Bytes>& known);
+  [[nodiscard]] std::vector<Bytes> sizes() const;
 
   std::unique_ptr<Source> source_;
   Bytes wanted_;

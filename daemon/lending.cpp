@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <optional>
@@ -17,6 +18,8 @@ namespace {
 constexpr std::chrono::seconds kCapHolds{1};
 // How long held pieces wait to be made one, so that many releases cost that once.
 constexpr std::chrono::milliseconds kJoinAfter{200};
+// ... at most, while joining does not help: somebody has what lies between.
+constexpr std::chrono::milliseconds kJoinAfterAtMost{3200};
 
 Fields fields_of(const Lease& lease) {
   return {.lease = lease.id, .uid = lease.peer.uid, .pid = lease.peer.pid, .bytes = lease.size};
@@ -180,11 +183,18 @@ class Lending::Refill final : public Worker::Task {
       hold.give_back(come_back_);
       hold.fill();
     }
+    const Bytes before = hold.largest();
     if (join_) hold.join();
     figures_ = hold.figures();
+    helped_ = figures_.largest > before;
   }
   void done() override {
     lending_.refilling_ = false;
+    lending_.untold_ = lending_.untold_ - come_back_;
+    if (join_) {
+      lending_.join_after_ =
+          helped_ ? kJoinAfter : std::min(2 * lending_.join_after_, kJoinAfterAtMost);
+    }
     lending_.submit_refill();
     lending_.apply(figures_);
   }
@@ -193,6 +203,7 @@ class Lending::Refill final : public Worker::Task {
   Lending& lending_;
   Bytes come_back_;
   bool join_;
+  bool helped_ = false;
   HoldFigures figures_ = {};
 };
 
@@ -217,7 +228,8 @@ Lending::Lending(EventLoop& loop, Worker& worker, Source& source, Reservation& r
       reservation_(reservation),
       journal_(journal),
       ledger_(ledger),
-      supervisor_(supervisor) {}
+      supervisor_(supervisor),
+      join_after_(kJoinAfter) {}
 
 Figures Lending::figures_for(uid_t user, std::uint64_t connection) const {
   Figures figures = reservation_.figures_for(user);
@@ -250,6 +262,8 @@ bool Lending::begin(Borrower& borrower, std::uint64_t connection, int socket, co
   auto charge = reservation_.charge(Slices::holding(ask), peer.uid);
   if (!charge) {
     refused(connection, peer, ask, "not enough is free");
+    // A borrower that has just died may have let go of what is missing.
+    if (reservation_.missing() != Slices(0)) refill(Bytes(0));
     return false;
   }
   Lease lease{.id = ledger_ == nullptr ? ++last_lease_ : 0,  // the ledger counts its own
@@ -462,6 +476,7 @@ void Lending::use_hold(Hold& hold) {
 void Lending::refill(Bytes come_back) {
   if (hold_ == nullptr || leaving_) return;
   if (come_back != Bytes(0)) reservation_.set_certain(std::nullopt);
+  untold_ = untold_ + come_back;
   come_back_ = come_back_.value_or(Bytes(0)) + come_back;
   submit_refill();
 }
@@ -477,7 +492,7 @@ void Lending::submit_refill() {
 
 // Until all that has come back is held again, as one as far as it can be, what is free is believed.
 void Lending::apply(const HoldFigures& figures) {
-  if (refilling_) return reservation_.set_certain(std::nullopt);
+  if (untold_ != Bytes(0)) return reservation_.set_certain(std::nullopt);
   reservation_.set_missing(Slices::holding(figures.missing));
   if (figures.joined) {
     reservation_.set_certain(Slices::holding(figures.largest));
@@ -492,7 +507,7 @@ void Lending::apply(const HoldFigures& figures) {
 
 void Lending::join_soon() {
   if (join_due_) return;
-  auto timer = loop_.after(kJoinAfter, [this] {
+  auto timer = loop_.after(join_after_, [this] {
     join_due_ = false;
     join_wanted_ = true;
     submit_refill();

@@ -165,10 +165,12 @@ class Lending {
   Hold* hold_ = nullptr;
   bool join_wanted_ = false;
   bool refilling_ = false;          // a Refill is on its way
+  Bytes untold_;                    // come back, and the hold does not know it yet
   std::optional<Bytes> come_back_;  // ... since it went
   EventLoop::Source refill_timer_;
   EventLoop::Source join_timer_;
   bool join_due_ = false;  // its timer runs
+  std::chrono::milliseconds join_after_;
   EventLoop::Source cap_timer_;
   EventLoop::Source ledger_timer_;
   bool watching_ledger_ = false;

@@ -71,6 +71,9 @@ void Reservation::set_missing(Slices missing) {
   missing_ = missing;
   if (missing_ <= missing_before_) suspects_.clear();
   if (suspects_.empty()) missing_before_ = missing_;
+  // Nobody keeps more than is missing, whatever it has given back.
+  for (auto& [user, given_back] : suspects_)
+    given_back = std::min(given_back, missing_);
 }
 
 // What nobody else can have kept.

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
+#include <system_error>
 
 namespace carveout {
 
@@ -21,6 +23,16 @@ std::string directory_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   if (slash == std::string::npos) return ".";
   return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+std::vector<std::string> names_in(const std::string& directory) {
+  std::vector<std::string> names;
+  std::error_code failed;
+  std::filesystem::directory_iterator entry(directory, failed);
+  for (; !failed && entry != std::filesystem::directory_iterator(); entry.increment(failed))
+    names.push_back(entry->path().filename());
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 Result<std::string> read_up_to(int fd, std::size_t limit, const std::string& context) {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "base/result.hpp"
 #include "base/unique_fd.hpp"
@@ -15,6 +16,9 @@ namespace carveout {
 
 // The directory that `path` stands in.
 [[nodiscard]] std::string directory_of(const std::string& path);
+
+// What is in a directory, sorted; nothing where it cannot be read.
+[[nodiscard]] std::vector<std::string> names_in(const std::string& directory);
 
 // Reads at most `limit` bytes of an open file from where it stands. Blocks as the file does.
 Result<std::string> read_up_to(int fd, std::size_t limit, const std::string& context);

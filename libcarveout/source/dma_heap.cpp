@@ -5,13 +5,11 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <filesystem>
 #include <optional>
 #include <utility>
-#include <vector>
 
+#include "base/file.hpp"
 #include "base/text.hpp"
 #include "source/available_memory.hpp"
 #include "source/dma_buf.hpp"
@@ -21,26 +19,21 @@ namespace {
 
 // The heaps that there are, for whoever has named one that there is not.
 std::string names_of_heaps(const std::string& directory) {
-  std::vector<std::string> names;
-  std::error_code failed;
-  for (const auto& entry : std::filesystem::directory_iterator(directory, failed))
-    names.push_back(entry.path().filename());
-  std::sort(names.begin(), names.end());
   std::string text;
-  for (const std::string& name : names)
+  for (const std::string& name : names_in(directory))
     text += cat(text.empty() ? "" : ", ", printable(name, 64));
   return text;
 }
 
-Error no_such_heap(const DmaHeapSettings& settings, const std::string& path) {
+Error no_such_heap(const DmaHeapSettings& settings, const std::string& context) {
   const std::string names = names_of_heaps(settings.directory);
   if (names.empty()) {
     return {
-        Code::kNotFound, ENOENT, path,
+        Code::kNotFound, ENOENT, context,
         "there are no dma-heaps on this machine: the kernel needs CONFIG_DMABUF_HEAPS, and a CMA "
         "or reserved region to make a heap of"};
   }
-  return {Code::kNotFound, ENOENT, path, cat("no such heap; there are: ", names, " (--heap)")};
+  return {Code::kNotFound, ENOENT, context, cat("no such heap; there are: ", names, " (--heap)")};
 }
 
 class DmaHeapSource final : public Source {
@@ -115,18 +108,19 @@ Result<std::unique_ptr<Source>> open_dma_heap_source(const DmaHeapSettings& sett
     return Error{Code::kInvalid, 0, cat("heap \"", printable(settings.heap, 64), "\""),
                  "is not the name of a heap (--heap)"};
   }
+  const std::string context = printable(path, 200);
   UniqueFd heap(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!heap) {
-    if (errno == ENOENT) return no_such_heap(settings, path);
+    if (errno == ENOENT) return no_such_heap(settings, context);
     const bool denied = errno == EACCES || errno == EPERM;
-    return system_error(errno, path,
+    return system_error(errno, context,
                         denied ? "the heap may not be opened: run as root, or give the daemon's "
                                  "user the device"
                                : "the heap cannot be opened");
   }
   struct stat status {};
   if (::fstat(heap.get(), &status) != 0 || !S_ISCHR(status.st_mode)) {
-    return Error{Code::kInvalid, 0, path, "is not a device"};
+    return Error{Code::kInvalid, 0, context, "is not a device"};
   }
   return std::unique_ptr<Source>(std::make_unique<DmaHeapSource>(settings, std::move(heap)));
 }

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/text.hpp"
 #include "source/available_memory.hpp"
@@ -23,8 +24,9 @@ class DrmSource final : public Source {
     warn(std::move(warning));
   }
 
-  // Takes a buffer for a moment, touches it and exports it as it would be lent, so that a card that
-  // cannot is refused now; and sees whose memory it is. A card that has nothing left is no error.
+  // Takes buffers for a moment, touches them and exports one as it would be lent, so that a card
+  // that cannot is refused now; and sees whose memory it is. A card that has nothing left is no
+  // error.
   Result<void> try_out();
 
   [[nodiscard]] Description describe() const override {
@@ -78,8 +80,8 @@ class DrmSource final : public Source {
   std::optional<std::string> take_warning() override { return std::exchange(warning_, {}); }
 
  private:
+  Result<Buffer> take_what_tells(const Result<Bytes>& available);
   void warn(std::string text);
-  void compare(Bytes before, Bytes during, Bytes after, Bytes size);
 
   DrmCard card_;
   const LendAs lend_as_;
@@ -96,43 +98,46 @@ void DrmSource::warn(std::string text) {
 
 Result<void> DrmSource::try_out() {
   const auto before = read_mem_available(meminfo_);
-  // It may be ordinary memory, of which the host must have so much to spare.
-  const bool spared = AvailableMemory(meminfo_).take(mib(64)).has_value();
-  Result<Buffer> buffer = Error{};
-  for (const Bytes size : {mib(64), mib(32), kTelling, kSliceBytes}) {
-    if (!spared && size != kSliceBytes) continue;
-    buffer = allocate(size);
-    if (buffer || buffer.error().code != Code::kExhausted) break;
+  std::vector<Buffer> taken;
+  Bytes size;
+  double moved = 0;
+  // Three, since others move the figure as well, and since the kernel keeps what was freed a moment
+  // ago in lists that do not count: by one buffer alone it may seem to move too much, or too
+  // little.
+  while (taken.size() < 3) {
+    auto buffer = take_what_tells(before);
+    if (!buffer && buffer.error().code != Code::kExhausted) return std::move(buffer).error();
+    if (!buffer) break;
+    if (auto touched = scrub(*buffer); !touched) return touched;
+    if (taken.empty()) {
+      if (auto lent = share(*buffer); !lent) return std::move(lent).error();
+    }
+    if (buffer->size < kTelling) break;
+    size = size + buffer->size;
+    taken.push_back(*std::move(buffer));
+    const auto now = read_mem_available(meminfo_);
+    if (!before || !now) return {};
+    moved = static_cast<double>(before->count()) - static_cast<double>(now->count());
+    // A reservation moves it by a hundredth of its size (reported of GB10).
+    if (moved < static_cast<double>(size.count()) / 8) return {};
   }
-  if (!buffer) {
-    const bool nothing_left = buffer.error().code == Code::kExhausted;
-    return nothing_left ? Result<void>() : std::move(buffer).error();
-  }
-  if (auto touched = scrub(*buffer); !touched) return touched;
-  const auto during = read_mem_available(meminfo_);
-  if (auto lent = share(*buffer); !lent) return std::move(lent).error();
-  buffer->descriptor.reset();
-  const auto after = read_mem_available(meminfo_);
-  if (buffer->size >= kTelling && before && during && after) {
-    compare(*before, *during, *after, buffer->size);
-  }
-  return {};
-}
-
-// Whether the memory came out of what everybody shares and went back there. Other processes move
-// the figure as well, hence both ways; and what goes back shows late on some kernels, while a
-// reservation moves it by a hundredth of its size (reported of GB10), hence the quarter.
-void DrmSource::compare(Bytes before, Bytes during, Bytes after, Bytes size) {
-  const auto change = [](Bytes more, Bytes less) {
-    return static_cast<double>(more.count()) - static_cast<double>(less.count());
-  };
-  const double moved = (change(before, during) + change(after, during)) / 2;
-  if (moved < static_cast<double>(size.count()) / 4) return;
+  if (taken.empty() || moved < static_cast<double>(size.count()) / 2) return {};
   ordinary_.emplace(meminfo_);
   warn(cat("drm: ", format_bytes(size), " of dumb buffers moved the host's available memory by ",
            static_cast<std::uint64_t>(moved) >> 20U, " MiB: ", card_.path(), " (",
            printable(card_.driver(), 64),
            ") gives ordinary memory, not a display reservation. Lending it gains nothing"));
+  return {};
+}
+
+// As much as tells whose memory it is and as the host can spare, if it is the host's; else a slice.
+Result<Buffer> DrmSource::take_what_tells(const Result<Bytes>& available) {
+  for (const Bytes size : {mib(64), mib(32), kTelling}) {
+    if (!available || available->count() / 4 < size.count()) continue;
+    auto buffer = allocate(size);
+    if (buffer || buffer.error().code != Code::kExhausted) return buffer;
+  }
+  return allocate(kSliceBytes);
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <filesystem>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -21,6 +20,8 @@
 
 namespace carveout {
 namespace {
+
+constexpr std::string_view kNvidia = "nvidia-drm";
 
 constexpr unsigned kDrmMajor = 226;     // Documentation/admin-guide/devices.txt
 constexpr unsigned kFirstRender = 128;  // minors of render nodes
@@ -124,6 +125,7 @@ Result<bool> DrmCard::is_lit() const {
 
 Result<DumbBuffer> DrmCard::create_dumb(Bytes size) const {
   std::uint32_t pitch = 0;
+  int refusal = 0;
   for (const std::uint32_t width : kWidths) {
     const std::uint64_t row = std::uint64_t{width} * kBytesPerPixel;
     const std::uint64_t rows = size.count() / row;
@@ -133,8 +135,11 @@ Result<DumbBuffer> DrmCard::create_dumb(Bytes size) const {
     ask.height = static_cast<std::uint32_t>(rows);
     ask.bpp = kBytesPerPixel * 8;
     if (calls_.ioctl(card_.get(), DRM_IOCTL_MODE_CREATE_DUMB, &ask) != 0) {
-      return explain(errno, cat("gives no dumb buffer of ", format_bytes(size)));
+      refusal = errno;
+      if (refusal == EINVAL) continue;  // it may not take rows of that width
+      return refused(refusal, size);
     }
+    refusal = 0;
     if (Bytes(ask.size) == size) return DumbBuffer{ask.handle, ask.pitch, size};
     // The driver wants longer rows: other rows may suit it.
     pitch = ask.pitch;
@@ -146,9 +151,21 @@ Result<DumbBuffer> DrmCard::create_dumb(Bytes size) const {
         Code::kExhausted, 0, context,
         cat("a dumb buffer has at most ", format_bytes(kMostInOne), ", not ", format_bytes(size))};
   }
+  if (refusal != 0) return refused(refusal, size);
   return Error{Code::kInvalid, 0, context,
                cat("cannot lay out ", format_bytes(size), " as a dumb buffer (its rows become ",
                    pitch, " bytes)")};
+}
+
+Error DrmCard::refused(int problem, Bytes size) const {
+  const std::string what = cat("gives no dumb buffer of ", format_bytes(size));
+  if (problem != ENOMEM && problem != ENOSPC) return explain(problem, what);
+  const bool console = driver_ == kNvidia && parameter(calls_, "nvidia_drm", "fbdev") == "Y";
+  return {Code::kExhausted, problem,
+          cat("card ", printable(path_, 200), " (", printable(driver_, 64), ")"),
+          cat(what, ": it has no such memory left",
+              console ? "; the console has a part of it: load the driver with nvidia_drm fbdev=0"
+                      : "")};
 }
 
 void DrmCard::destroy_dumb(std::uint32_t handle) const {
@@ -205,16 +222,9 @@ Error DrmCard::explain(int problem, std::string_view what) const {
   const std::string context =
       cat("card ", printable(path_, 200), " (", printable(driver_, 64), ")");
   switch (problem) {
-    case ENOMEM:
-    case ENOSPC:
-      return {Code::kExhausted, problem, context,
-              cat(what, ": it has no such memory left",
-                  parameter(calls_, "nvidia_drm", "fbdev") == "Y"
-                      ? "; the console has a part of it: load the driver with nvidia_drm fbdev=0"
-                      : "")};
     case ENOSYS:
     case EOPNOTSUPP: {
-      if (driver_ != "nvidia-drm") {
+      if (driver_ != kNvidia) {
         return {Code::kSystem, problem, context,
                 cat(what, ": its driver cannot (another card: --card PATH, or auto)")};
       }
@@ -235,11 +245,9 @@ Error DrmCard::explain(int problem, std::string_view what) const {
 
 Result<CardChoice> choose_card(const DrmCalls& calls) {
   std::vector<std::string> paths;
-  std::error_code failed;
-  for (const auto& entry : std::filesystem::directory_iterator(calls.devices, failed)) {
-    if (entry.path().filename().string().starts_with("card")) paths.push_back(entry.path());
+  for (const std::string& name : names_in(calls.devices)) {
+    if (name.starts_with("card")) paths.push_back(cat(calls.devices, "/", name));
   }
-  std::sort(paths.begin(), paths.end());
   std::vector<std::string> passed_over;
   std::vector<DrmCard> fit;
   for (const std::string& path : paths) {
@@ -250,11 +258,12 @@ Result<CardChoice> choose_card(const DrmCalls& calls) {
     }
     // One slice, for a moment: some drivers deny what they can and others claim what they cannot.
     const auto buffer = card->create_dumb(kSliceBytes);
-    if (!buffer) {
+    // One that has nothing left now is no worse a card: all of it may be lent, by whom we follow.
+    if (!buffer && buffer.error().code != Code::kExhausted) {
       passed_over.push_back(buffer.error().describe());
       continue;
     }
-    card->destroy_dumb(buffer->handle);
+    if (buffer) card->destroy_dumb(buffer->handle);
     fit.push_back(*std::move(card));
   }
   if (fit.empty()) {
@@ -268,13 +277,14 @@ Result<CardChoice> choose_card(const DrmCalls& calls) {
                      reasons)};
   }
   const auto best = std::find_if(fit.begin(), fit.end(),
-                                 [](const DrmCard& card) { return card.driver() == "nvidia-drm"; });
+                                 [](const DrmCard& card) { return card.driver() == kNvidia; });
   const auto chosen = best == fit.end() ? fit.begin() : best;
   for (auto other = fit.begin(); other != fit.end(); ++other) {
     if (other == chosen) continue;
-    passed_over.push_back(cat(
-        "card ", other->path(), " (", other->driver(),
-        "): ", chosen->driver() == "nvidia-drm" ? "it is not NVIDIA's" : "an earlier one does"));
+    passed_over.push_back(cat("card ", other->path(), " (", printable(other->driver(), 64), "): ",
+                              chosen->driver() != other->driver() && chosen->driver() == kNvidia
+                                  ? "it is not NVIDIA's"
+                                  : "an earlier one does"));
   }
   return CardChoice{std::move(*chosen), std::move(passed_over)};
 }

@@ -59,6 +59,7 @@ class DrmCard {
  private:
   DrmCard(const DrmCalls& calls, std::string path, UniqueFd card)
       : calls_(calls), path_(std::move(path)), card_(std::move(card)) {}
+  [[nodiscard]] Error refused(int problem, Bytes size) const;
   [[nodiscard]] Error explain(int problem, std::string_view what) const;
 
   DrmCalls calls_;

@@ -44,7 +44,7 @@ TEST_P(SourceContract, RefusesZeroAndWhatIsNotWholeSlices) {
 }
 
 TEST_P(SourceContract, HasTheMemoryThereBeforeItIsTouched) {
-  const Buffer buffer = allocate(mib(64));
+  const Buffer buffer = allocate(mib(32));
   if (GetParam().committed) {
     const auto committed = GetParam().committed(buffer.descriptor.get());
     ASSERT_TRUE(committed);
@@ -130,7 +130,7 @@ TEST_P(SourceContract, GivesEachBufferMemoryOfItsOwn) {
 TEST_P(SourceContract, GivesTheMemoryBackWithTheLastReference) {
   Buffer buffer = allocate(mib(16));
   EndOfFile end(buffer.descriptor.get());
-  if (!end.watching()) GTEST_SKIP() << "waived: this kind of file cannot be watched by inotify";
+  if (!end.watching()) GTEST_SKIP() << "waived: this kind of file cannot be watched here";
   buffer = Buffer();
   EXPECT_TRUE(end.seen());
 }
@@ -139,7 +139,7 @@ TEST_P(SourceContract, KeepsTheMemoryWhileSomethingRefersToIt) {
   Buffer buffer = allocate(mib(16));
   UniqueFd lent = share(buffer);
   EndOfFile end(buffer.descriptor.get());
-  if (!end.watching()) GTEST_SKIP() << "waived: this kind of file cannot be watched by inotify";
+  if (!end.watching()) GTEST_SKIP() << "waived: this kind of file cannot be watched here";
   buffer = Buffer();
   EXPECT_FALSE(end.seen());
   if (GetParam().mappable) {
@@ -158,7 +158,7 @@ TEST_P(SourceContract, GivesTheMemoryBackAfterScrubbingAndSharing) {
   for (int i = 0; i < 10; ++i) {
     Buffer buffer = allocate(mib(4));
     ends.emplace_back(buffer.descriptor.get());
-    if (!ends.back().watching()) GTEST_SKIP() << "waived: this kind of file cannot be watched";
+    if (!ends.back().watching()) GTEST_SKIP() << "waived: this kind of file cannot be watched here";
     ASSERT_TRUE(source_->scrub(buffer));
     const UniqueFd lent = share(buffer);
     const UniqueFd other = share(buffer);

@@ -8,6 +8,9 @@
 
 #include <array>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <utility>
 
 #include "base/text.hpp"
@@ -36,12 +39,35 @@ void Mapping::fill(std::uint8_t byte) const {
   std::memset(bytes_, byte, size_);
 }
 
+namespace {
+
+// Whether the kernel's list of all dma-bufs (debugfs, for root) has this inode.
+bool is_dma_buf(std::uint64_t inode) {
+  std::ifstream list("/sys/kernel/debug/dma_buf/bufinfo");
+  for (std::string line; std::getline(list, line);) {
+    std::istringstream words(line);
+    std::string size, flags, mode, count, exporter;
+    std::uint64_t found = 0;
+    if (words >> size >> flags >> mode >> count >> exporter >> found && found == inode) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 EndOfFile::EndOfFile(int descriptor) : events_(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC)) {
   const std::string path = cat("/proc/self/fd/", descriptor);
+  std::error_code none;
+  if (std::filesystem::read_symlink(path, none).string().starts_with("/dmabuf:")) {
+    dma_buf_ = inode_of(descriptor);
+    watching_ = is_dma_buf(*dma_buf_);
+    return;
+  }
   watching_ = ::inotify_add_watch(events_.get(), path.c_str(), IN_DELETE_SELF) >= 0;
 }
 
 bool EndOfFile::seen() {
+  if (dma_buf_) return !is_dma_buf(*dma_buf_);
   std::array<char, 4096> event{};
   if (::read(events_.get(), event.data(), event.size()) > 0) seen_ = true;
   return seen_;

@@ -79,6 +79,7 @@ class EndOfFile {
 
  private:
   UniqueFd events_;
+  std::optional<std::uint64_t> dma_buf_;  // its inode
   bool watching_ = false;
   bool seen_ = false;
 };

@@ -64,7 +64,7 @@ TEST_F(DarkCard, HoldsWhatIsNotLent) {
 }
 
 TEST_F(DarkCard, GivesTheMemoryBack) {
-  const DaemonProcess daemon(CARVEOUTD, {"--backend", "drm", "--size", "512MiB"});
+  const DaemonProcess daemon(CARVEOUTD, {"--backend", "drm", "--size", "512MiB", "--hold", "no"});
   const std::uint64_t before = meminfo("MemAvailable");
   {
     const Peer borrower = daemon.connect();
@@ -81,17 +81,6 @@ TEST_F(DarkCard, IsSaidToGiveOrdinaryMemory) {
   const Outcome status = run({CARVEOUTCTL, "--control", daemon.control(), "status"});
   EXPECT_THAT(status.output, HasSubstr("ordinary memory"));
   std::printf("%s%s", daemon.log().c_str(), status.output.c_str());
-}
-
-TEST_F(DarkCard, IsNeverAskedForMoreThanTheHostCanSpare) {
-  const std::string size = std::to_string(meminfo("MemTotal") / kMib / 2 * 2 + 512) + "MiB";
-  const Outcome held = refuse({"--backend", "drm", "--size", size});
-  EXPECT_EQ(held.code, 1);
-  EXPECT_THAT(held.error, AllOf(HasSubstr("--allow-partial"), HasSubstr("to spare")));
-  const DaemonProcess daemon(CARVEOUTD, {"--backend", "drm", "--size", size, "--hold", "no"});
-  const Peer borrower = daemon.connect();
-  EXPECT_THAT(refusal(daemon, borrower.info().size), HasSubstr("not enough free carveout"));
-  EXPECT_TRUE(is_zeroed_memory(borrower.alloc(kSlice).get(), kSlice));
 }
 
 TEST_F(DarkCard, ABufferIsFoundAtWhoKeepsIt) {
@@ -147,6 +136,18 @@ TEST_F(LitCard, LendsWhereTheOperatorWantsIt) {
   const Peer borrower = daemon.connect();
   const UniqueFd memory = borrower.alloc(64 * kMib);
   EXPECT_EQ(in_another_process([&] { return is_zero_and_writable(memory.get(), 64 * kMib); }), 0);
+}
+
+TEST_F(LitCard, IsNeverAskedForMoreThanTheHostCanSpare) {
+  const std::string size = std::to_string(meminfo("MemTotal") / kMib / 2 * 2 + 512) + "MiB";
+  const Outcome held = refuse({"--backend", "drm", "--allow-display", "--size", size});
+  EXPECT_EQ(held.code, 1);
+  EXPECT_THAT(held.error, AllOf(HasSubstr("--allow-partial"), HasSubstr("to spare")));
+  const DaemonProcess daemon(
+      CARVEOUTD, {"--backend", "drm", "--allow-display", "--size", size, "--hold", "no"});
+  const Peer borrower = daemon.connect();
+  EXPECT_THAT(refusal(daemon, borrower.info().size), HasSubstr("not enough free carveout"));
+  EXPECT_TRUE(is_zeroed_memory(borrower.alloc(kSlice).get(), kSlice));
 }
 
 }  // namespace

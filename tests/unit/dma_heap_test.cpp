@@ -3,33 +3,26 @@
 #include "source/dma_heap.hpp"
 
 #include <gmock/gmock.h>
-#include <grp.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "base/text.hpp"
 #include "source/available_memory.hpp"
 #include "unit/helpers.hpp"
+#include "unit/refusal.hpp"
 
 namespace carveout {
 namespace {
 
+using test::refusal;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-
-template <typename T>
-std::string refusal(const Result<T>& result) {
-  return result ? "no refusal" : result.error().describe();
-}
 
 class DmaHeapTest : public testing::Test {
  protected:
@@ -42,11 +35,7 @@ class DmaHeapTest : public testing::Test {
     return open_dma_heap_source(
         {.heap = heap, .directory = directory_.path(), .meminfo = meminfo_});
   }
-  std::unique_ptr<Source> opened(const std::string& heap) {
-    auto source = open(heap);
-    if (!source) throw std::runtime_error(refusal(source));
-    return *std::move(source);
-  }
+  std::unique_ptr<Source> opened(const std::string& heap) { return test::required(open(heap)); }
   void host_can_spare(Bytes size) {
     test::write_file(
         meminfo_, cat("MemAvailable: ", (AvailableMemory::kMargin + size).count() >> 10U, " kB\n"));
@@ -111,8 +100,7 @@ TEST_F(DmaHeapTest, IsADevice) {
 TEST_F(DmaHeapTest, OfAnotherUserMayNotBeOpened) {
   (void)directory_.file("reserved", "", 0);
   ASSERT_EQ(::chmod(directory_.path().c_str(), 0755), 0);
-  const int code = test::run_in_child([&] {
-    if (::geteuid() == 0 && (::setgroups(0, nullptr) != 0 || ::setuid(65534) != 0)) return 1;
+  const int code = test::run_as_nobody([&] {
     const auto denied = open("reserved");
     if (denied || denied.error().code != Code::kSystem || denied.error().number != EACCES) return 2;
     const bool told = refusal(denied).find(

@@ -5,30 +5,28 @@
 #include <drm.h>
 #include <drm_mode.h>
 #include <gmock/gmock.h>
-#include <grp.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "unit/drm_fake.hpp"
 #include "unit/helpers.hpp"
+#include "unit/refusal.hpp"
 
 namespace carveout {
 namespace {
 
+using test::refusal;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
-
-template <typename T>
-std::string refusal(const Result<T>& result) {
-  return result ? "no refusal" : result.error().describe();
-}
 
 class DrmCardTest : public testing::Test {
  protected:
@@ -42,9 +40,7 @@ class DrmCardTest : public testing::Test {
   // Of a card that opens.
   DrmCard card(test::FakeCard is) {
     fake_.add("card0", std::move(is));
-    auto card = open(fake_.path("card0"));
-    if (!card) throw std::runtime_error(refusal(card));
-    return *std::move(card);
+    return test::required(open(fake_.path("card0")));
   }
 
   test::DrmFake fake_;
@@ -112,8 +108,7 @@ TEST_F(DrmCardTest, OfAnotherUserMayNotBeOpened) {
   const test::TemporaryDirectory directory;
   const std::string path = directory.file("card0", "", 0);
   ASSERT_EQ(::chmod(directory.path().c_str(), 0755), 0);
-  const int code = test::run_in_child([&] {
-    if (::geteuid() == 0 && (::setgroups(0, nullptr) != 0 || ::setuid(65534) != 0)) return 1;
+  const int code = test::run_as_nobody([&] {
     const auto denied = open(path);
     if (denied || denied.error().code != Code::kSystem || denied.error().number != EACCES) return 2;
     const std::string text = refusal(denied);
@@ -248,9 +243,7 @@ class DrmExportTest : public DrmCardTest {
   // Of a card that has one buffer.
   void with_buffer(test::FakeCard is) {
     card_.emplace(card(std::move(is)));
-    const auto dumb = card_->create_dumb(kSliceBytes);
-    ASSERT_TRUE(dumb) << refusal(dumb);
-    handle_ = dumb->handle;
+    handle_ = test::required(card_->create_dumb(kSliceBytes)).handle;
   }
   void TearDown() override {
     if (card_) card_->destroy_dumb(handle_);

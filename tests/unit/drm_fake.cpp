@@ -16,6 +16,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <set>
 #include <sstream>
 #include <utility>
 
@@ -292,8 +293,11 @@ int DrmFake::export_nvkms(const Card& card, const void* argument) {
   const auto& ask = *static_cast<const NvkmsExport*>(argument);
   if (buffer_of(card, ask.handle) == nullptr) return ENOENT;
   if (ask.pad != 0 || ask.params_size != sizeof(int)) return EINVAL;
+  const void* params = nullptr;
+  static_assert(sizeof params == sizeof ask.params);
+  std::memcpy(&params, &ask.params, sizeof params);
   int file = -1;
-  std::memcpy(&file, reinterpret_cast<const void*>(ask.params), sizeof file);
+  std::memcpy(&file, params, sizeof file);
   struct stat control {};
   if (::stat(kControl, &control) != 0) return errno;
   if (!S_ISCHR(status_of(file).st_mode) || status_of(file).st_rdev != control.st_rdev)

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <list>
 #include <map>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>

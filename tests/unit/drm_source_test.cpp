@@ -12,26 +12,24 @@
 #include <cerrno>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
 #include "source/drm.hpp"
 #include "unit/drm_fake.hpp"
 #include "unit/helpers.hpp"
+#include "unit/refusal.hpp"
 
 namespace carveout {
 namespace {
 
+using test::refusal;
 using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
-
-template <typename T>
-std::string refusal(const Result<T>& result) {
-  return result ? "no refusal" : result.error().describe();
-}
 
 // How many bytes of it are zero.
 std::size_t zeros(const UniqueFd& memory, Bytes size) {
@@ -66,18 +64,12 @@ class DrmSourceTest : public testing::Test {
   }
   void open(test::FakeCard is, LendAs lend_as = LendAs::kDmaBuf) {
     fake_.add("card0", std::move(is));
-    auto opened = open_drm_source(settings(lend_as));
-    ASSERT_TRUE(opened) << refusal(opened);
-    source_ = *std::move(opened);
+    source_ = test::required(open_drm_source(settings(lend_as)));
   }
   void open_nvidia() {
     open({.driver = "nvidia-drm", .capacity = mib(16), .nvkms = true}, LendAs::kNvidia);
   }
-  Buffer allocate(Bytes size) {
-    auto buffer = source_->allocate(size);
-    if (!buffer) throw std::runtime_error(refusal(buffer));
-    return *std::move(buffer);
-  }
+  Buffer allocate(Bytes size) { return test::required(source_->allocate(size)); }
 
   test::DrmFake fake_;
   std::size_t descriptors_ = test::open_descriptors();
@@ -214,7 +206,7 @@ TEST_F(DrmSourceTest, SharesTheDmaBuf) {
 }
 
 TEST_F(DrmSourceTest, SharesAnNvidiaFileAfreshEachTime) {
-  ASSERT_NO_FATAL_FAILURE(open_nvidia());
+  open_nvidia();
   EXPECT_EQ(source_->describe().kind, DescriptorKind::kNvidiaFile);
   const std::size_t tried = fake_.attached();
   const Buffer buffer = allocate(mib(2));
@@ -233,14 +225,14 @@ TEST_F(DrmSourceTest, SharesAnNvidiaFileAfreshEachTime) {
 }
 
 TEST_F(DrmSourceTest, ScrubsWhatItLendsAsNvidiaFile) {
-  ASSERT_NO_FATAL_FAILURE(open_nvidia());
+  open_nvidia();
   Buffer buffer = allocate(mib(2));
   ASSERT_TRUE(source_->scrub(buffer));
   EXPECT_EQ(zeros(buffer.descriptor, mib(2)), mib(2).count());
 }
 
 TEST_F(DrmSourceTest, SaysThatItCannotShareWhatIsNotThere) {
-  ASSERT_NO_FATAL_FAILURE(open_nvidia());
+  open_nvidia();
   Buffer none;
   none.size = kSliceBytes;
   EXPECT_THAT(refusal(source_->share(none)), HasSubstr("does not take its own dma-buf back"));

@@ -80,6 +80,18 @@ TEST_F(HoldOfTwoRuns, OnePieceIsNotJoined) {
   EXPECT_TRUE(hold_.figures().joined);
 }
 
+TEST_F(HoldOfTwoRuns, NothingIsNotJoined) {
+  before_.reset();
+  hold_.give_back(Slices(4).bytes());
+  hold_.fill();
+  const UniqueFd eleven = lend(11);
+  const UniqueFd four = lend(4);
+  expect(0, 0);
+  const std::uint64_t calls = pool_.calls;
+  hold_.join();
+  EXPECT_EQ(pool_.calls, calls) << "an ask for 0 bytes";
+}
+
 TEST_F(HoldOfTwoRuns, PiecesJoinWhenWhatWasBetweenThemIsBack) {
   give_back(std::move(before_), 4);
   give_back(std::move(between_), 1);

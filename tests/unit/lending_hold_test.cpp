@@ -6,9 +6,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <future>
+#include <memory>
 #include <utility>
 #include <vector>
 
+#include "unit/call.hpp"
 #include "unit/lending_hold_fixture.hpp"
 
 namespace carveout::daemon {
@@ -65,6 +68,21 @@ TEST_F(LendingHold, LendsWhatCameBackBeforeTheRefillThatTakesIt) {
   take(third);
   release(third);
   expect_whole();
+}
+
+TEST_F(LendingHold, AGrantFromBeforeAReleaseSaysNothingOfWhatIsFree) {
+  FakeBorrower first, second;
+  lend(first, 64);
+  ASSERT_TRUE(ask(second, 4));
+  std::promise<void> refilled;
+  auto wait = std::make_shared<std::future<void>>(refilled.get_future());
+  worker_->submit(std::make_unique<Call>([wait] { wait->wait(); }));
+  release(first);
+  serve_until([&] { return second.granted == 1; });
+  expect(124, 124);  // though it left 60
+  refilled.set_value();
+  settle_refills();
+  expect(124, 124);
 }
 
 TEST_F(LendingHold, TakesABurstOfReleasesBackAtOnce) {

@@ -175,7 +175,7 @@ TEST_F(HeldReservation, IsClearedWhenItComesBack) {
   // What is missing from now on has nothing to do with it.
   reservation_.set_missing(Slices(4));
   EXPECT_EQ(charged(kAnn), 0U);
-  release(kBob, 2, 6);
+  release(kBob, 6, 6);
   EXPECT_EQ(charged(kBob), 2U);
   EXPECT_EQ(charged(kAnn), 0U);
 }
