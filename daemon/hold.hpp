@@ -11,9 +11,10 @@
 namespace carveout::daemon {
 
 struct HoldFigures {
-  Bytes missing;       // neither lent nor held
-  Bytes largest;       // the largest grant that is certain: of one held buffer
-  bool joined = true;  // ... and more in one was tried
+  Bytes missing;        // neither lent nor held
+  Bytes largest;        // the largest grant that is certain: of one held buffer
+  bool joined = true;   // ... and more in one was tried
+  bool broken = false;  // what was one, or should be, did not come back as one: it may later
 };
 
 // Holds a whole reservation, so that nobody else takes it: what is not lent is allocated by us, in
@@ -43,7 +44,7 @@ class Hold final : public Source {
   // log each large ask that fails.
   void retry();
 
-  [[nodiscard]] HoldFigures figures() const { return {missing(), largest(), joined_}; }
+  [[nodiscard]] HoldFigures figures() const { return {missing(), largest(), joined_, is_broken()}; }
   [[nodiscard]] Bytes held() const;
   [[nodiscard]] Bytes missing() const;
   // The largest grant that is certain: of one held buffer.
@@ -62,13 +63,18 @@ class Hold final : public Source {
   // `known`: sizes that the kernel has had in one, before they were dropped. They are not broken.
   void take_back(Bytes rest, const std::vector<Bytes>& known);
   void take(Bytes amount, const std::vector<Bytes>& known);
+  Result<Buffer> ask(Bytes size, const std::vector<Bytes>& known);
   [[nodiscard]] std::vector<Bytes> sizes() const;
+  // Nothing that we know of lies in between: it should be one.
+  [[nodiscard]] bool is_alone() const;
+  [[nodiscard]] bool is_broken() const;
 
   std::unique_ptr<Source> source_;
   Bytes wanted_;
   Bytes lent_;
   std::vector<Buffer> held_;
   bool joined_ = true;
+  bool broken_ = false;
   std::optional<Error> refusal_;
 };
 

@@ -20,6 +20,8 @@ constexpr std::chrono::seconds kCapHolds{1};
 constexpr std::chrono::milliseconds kJoinAfter{200};
 // ... at most, while joining does not help: somebody has what lies between.
 constexpr std::chrono::milliseconds kJoinAfterAtMost{3200};
+// ... and where it is known what there is in one, which the kernel may yet give.
+constexpr std::chrono::minutes kJoinBrokenAfterAtMost{10};
 
 Fields fields_of(const Lease& lease) {
   return {.lease = lease.id, .uid = lease.peer.uid, .pid = lease.peer.pid, .bytes = lease.size};
@@ -192,8 +194,9 @@ class Lending::Refill final : public Worker::Task {
     lending_.refilling_ = false;
     lending_.untold_ = lending_.untold_ - come_back_;
     if (join_) {
-      lending_.join_after_ =
-          helped_ ? kJoinAfter : std::min(2 * lending_.join_after_, kJoinAfterAtMost);
+      lending_.join_after_ = helped_ ? kJoinAfter
+                                     : std::min<std::chrono::milliseconds>(2 * lending_.join_after_,
+                                                                           kJoinBrokenAfterAtMost);
     }
     lending_.submit_refill();
     lending_.apply(figures_);
@@ -498,8 +501,9 @@ void Lending::apply(const HoldFigures& figures) {
     reservation_.set_certain(Slices::holding(figures.largest));
   } else {
     reservation_.set_certain(std::nullopt);
-    join_soon();
+    join_after_ = std::min(join_after_, kJoinAfterAtMost);
   }
+  if (!figures.joined || figures.broken) join_soon();
   if (figures.missing == Bytes(0)) return;
   auto timer = loop_.after(kCapHolds, [this] { refill(Bytes(0)); });
   if (timer) refill_timer_ = *std::move(timer);
