@@ -103,7 +103,8 @@ Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options) {
                                              .ledger = std::move(ledger),
                                              .loop = *std::move(loop),
                                              .poll_set = *std::move(poll_set),
-                                             .worker = *std::move(worker)},
+                                             .worker = *std::move(worker),
+                                             .asked = options.size},
                                             *key));
   if (auto opened = daemon->open(*std::move(handed_over), plan, hold); !opened)
     return opened.error();
@@ -112,6 +113,7 @@ Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options) {
 
 Daemon::Daemon(const Options& options, Parts parts, const wire::Key& key)
     : options_(options),
+      asked_(parts.asked),
       loop_(std::move(parts.loop)),
       poll_set_(std::move(parts.poll_set)),
       keys_(key),
@@ -310,8 +312,11 @@ Result<void> Daemon::run() {
   for (const std::string& socket : lending_sockets())
     where += cat(where.empty() ? "" : ", ", socket);
   journal_.log(Level::kNotice, Event::kStarted,
-               cat("carveoutd ", kVersion, " lends ", format_bytes(options_.size), " (",
-                   source_->describe().detail, ") on ", where));
+               cat("carveoutd ", kVersion, " lends ", format_bytes(options_.size),
+                   options_.size == asked_
+                       ? ""
+                       : cat(" of the ", format_bytes(asked_), " of --size, all there was"),
+                   " (", source_->describe().detail, ") on ", where));
   // Unheard, it would be taken for a start that hangs.
   if (const int told = sd_notify(0, "READY=1"); told < 0) {
     return system_error(-told, "the service manager", "cannot be told that the daemon is ready");

@@ -103,10 +103,10 @@ Result<std::string> check(const Options& options) {
     const auto claimed = claim_reservation(hold, Bytes(0), options);
     if (!claimed) return claimed.error();
     if (*claimed != options.size) return cat(what, ", of which there are ", format_bytes(*claimed));
-  } else if (auto tried = try_source(**source); !tried) {
-    return tried.error();
+    return what;
   }
-  return what;
+  if (auto tried = try_source(**source); !tried) return tried.error();
+  return cat(what, " (of which a slice was tried; --hold yes tries it all)");
 }
 
 Result<void> try_source(Source& source) {
@@ -114,10 +114,6 @@ Result<void> try_source(Source& source) {
   if (!buffer) return std::move(buffer).error();
   const auto lent = source.share(*buffer);
   return lent ? Result<void>() : lent.error();
-}
-
-bool holds(const Options& options) {
-  return options.hold == "auto" ? options.backend == "drm" : options.hold == "yes";
 }
 
 Result<Bytes> claim_reservation(Hold& hold, Bytes lent, const Options& options) {
@@ -133,7 +129,10 @@ Result<Bytes> claim_reservation(Hold& hold, Bytes lent, const Options& options) 
   }
   const std::string remedy =
       found == Bytes(0) ? std::string("nothing of it is free: does something else have it?")
-                        : std::string("ask for that, or take what there is with --allow-partial");
+                        : std::string(
+                              "ask for that, or take what there is with --allow-partial (a process "
+                              "may still keep "
+                              "what was lent to it: carveoutctl holders)");
   return Error{Code::kExhausted, 0, cat("--size ", format_bytes(options.size)),
                cat("the kernel gives ", format_bytes(found), " of it: ", remedy,
                    hold.refusal() ? cat(" (", hold.refusal()->describe(), ")") : "")};
