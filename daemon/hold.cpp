@@ -49,7 +49,7 @@ void Hold::fill() {
 void Hold::take(Bytes amount, const std::vector<Bytes>& known) {
   const std::size_t before = held_.size();
   const Bytes goal = held() + amount;
-  for (Bytes piece = amount; piece >= kSliceBytes;) {
+  for (Bytes piece = amount; piece >= kSliceBytes && held_.size() < most_pieces_;) {
     auto buffer = ask(piece, known);
     if (buffer) {
       held_.push_back(*std::move(buffer));
@@ -83,6 +83,10 @@ std::vector<Bytes> Hold::sizes() const {
 
 void Hold::retry() {
   if (missing() < kSliceBytes) return;
+  if (held_.size() >= most_pieces_) {
+    joined_ = false;  // fewer pieces make room for more
+    return;
+  }
   if (auto slice = source_->allocate(kSliceBytes); !slice) {
     refusal_ = slice.error();
     return;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,9 +23,10 @@ struct HoldFigures {
 // for it, and what is left over is taken back. The worker's own.
 class Hold final : public Source {
  public:
-  // `wanted`: how much there should be in all, lent and held.
-  Hold(std::unique_ptr<Source> source, Bytes wanted)
-      : source_(std::move(source)), wanted_(wanted) {}
+  // `wanted`: how much there should be in all, lent and held; `most_pieces`: that are held at once,
+  // each with a descriptor.
+  Hold(std::unique_ptr<Source> source, Bytes wanted, std::size_t most_pieces = 128)
+      : source_(std::move(source)), wanted_(wanted), most_pieces_(most_pieces) {}
 
   // From now on: how much there should be.
   void want(Bytes wanted) { wanted_ = wanted; }
@@ -71,6 +73,7 @@ class Hold final : public Source {
 
   std::unique_ptr<Source> source_;
   Bytes wanted_;
+  std::size_t most_pieces_;
   Bytes lent_;
   std::vector<Buffer> held_;
   bool joined_ = true;

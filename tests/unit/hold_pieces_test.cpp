@@ -182,5 +182,25 @@ TEST_F(HoldOfAnUnsteadyPool, AroundALeaseItNeedNotBe) {
   EXPECT_FALSE(figures().broken);
 }
 
+// Each piece has a descriptor.
+TEST(HoldOfManyPieces, IsOfNoMoreThanItMay) {
+  test::ContiguousPool pool(16);
+  for (std::uint64_t slice = 3; slice < 16; slice += 4)
+    pool.take(slice, 1);
+  Hold hold(pool.source(), Slices(12).bytes(), 2);
+  hold.fill();
+  EXPECT_LE(hold.held(), Slices(6).bytes());
+  EXPECT_EQ(hold.held() + hold.missing(), Slices(12).bytes());
+  for (std::uint64_t slice = 3; slice < 16; slice += 4)
+    pool.leave(slice, 1);
+  hold.retry();
+  EXPECT_FALSE(hold.figures().joined) << "fewer pieces would make room for more";
+  hold.join();
+  hold.retry();
+  hold.join();
+  hold.retry();
+  EXPECT_EQ(hold.missing(), Bytes(0));
+}
+
 }  // namespace
 }  // namespace carveout::daemon
