@@ -1,0 +1,70 @@
+#pragma once
+
+// A client, and a lender that answers what a test says.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "client/lender.hpp"
+#include "support/scripted_lender.hpp"
+#include "unit/helpers.hpp"
+#include "unit/refusal.hpp"
+
+namespace carveout::client {
+
+inline constexpr const char* kGrant = R"({"ok": true, "base": 10739515392, "size": 4194304})";
+inline constexpr const char* kWrongKey = R"({"ok": false, "error": "missing or unknown key"})";
+inline constexpr const char* kFull =
+    R"({"ok": false, "error": "not enough free carveout", "base": 10739515392, )"
+    R"("size": 2145386496, "free": 4194304, "largest": 4194304})";
+
+[[nodiscard]] inline std::size_t mappings() {
+  std::ifstream maps("/proc/self/maps");
+  return static_cast<std::size_t>(
+      std::count(std::istreambuf_iterator<char>(maps), std::istreambuf_iterator<char>(), '\n'));
+}
+
+class ClientLender : public testing::Test {
+ protected:
+  [[nodiscard]] Result<Lease> borrow_within(std::chrono::milliseconds limit,
+                                            Bytes ask = mib(4)) const {
+    return borrow({.socket = path_, .key = key_}, ask, wire::Clock::now() + limit);
+  }
+  [[nodiscard]] Result<Lease> borrow_now() const { return borrow_within(std::chrono::seconds(20)); }
+
+  // The refusal of whatever a lender answers; no descriptor and no mapping stays behind.
+  [[nodiscard]] Error refused(const std::vector<test::Answer>& answers) const {
+    const test::ScriptedLender lender(path_, answers);
+    return refused_by_lender();
+  }
+  [[nodiscard]] Error refused_by_lender() const {
+    const std::size_t descriptors = test::open_descriptors();
+    const std::size_t maps = mappings();
+    const auto lease = borrow_now();
+    EXPECT_EQ(test::open_descriptors(), descriptors);
+    EXPECT_EQ(mappings(), maps);
+    ::unlink(path_.c_str());
+    if (lease) throw std::runtime_error("granted");
+    EXPECT_THAT(lease.error().describe(),
+                testing::AllOf(testing::Not(testing::HasSubstr("swordfish")),
+                               testing::Not(testing::HasSubstr(path_))));
+    return lease.error();
+  }
+
+  test::TemporaryDirectory directory_;
+  std::string path_ = directory_.path("lend.sock");
+  wire::Key key_ = *wire::Key::from("swordfish");
+  UniqueFd memory_ = test::make_memory(mib(4).count());
+  UniqueFd short_ = test::make_memory(mib(4).count() - 4096);
+};
+
+}  // namespace carveout::client
