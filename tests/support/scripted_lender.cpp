@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::uint64_t kSliceLength = 2097152;
 constexpr std::uint64_t kBase = 10739515392;
-constexpr std::chrono::milliseconds kLate{150};
+constexpr std::chrono::milliseconds kLate{40};
 
 void require(bool good, const char* what) {
   if (!good) throw std::system_error(errno, std::generic_category(), what);
