@@ -273,8 +273,10 @@ TEST_F(ClientLender, RefusesDescriptorsThatDoNotFitIntoTheProcess) {
   rlimit low = limit;
   low.rlim_cur = static_cast<rlim_t>(UniqueFd(::dup(0)).get()) + 2;  // the connection and one more
   const std::size_t before = test::open_descriptors();
+  const LenderSettings settings{.socket = path_, .key = key_};
+  const auto deadline = wire::Clock::now() + std::chrono::seconds(20);
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
-  const auto lease = borrow_now();
+  const auto lease = borrow(settings, mib(4), deadline);
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
   ASSERT_FALSE(lease) << "the one that arrived is not taken for the only one";
   EXPECT_EQ(lease.error().code, Code::kProtocol);
