@@ -151,7 +151,7 @@ Result<Loan> Lender::claim(const wire::Key& key, Bytes ask, Deadline deadline) {
 bool Lender::gone() const {
   if (!connection_) return true;
   pollfd item{connection_.get(), POLLRDHUP, 0};
-  return ::poll(&item, 1, 0) > 0 && (item.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+  return ::poll(&item, 1, 0) > 0;  // also for POLLHUP and POLLERR
 }
 
 Result<Lease> borrow(const LenderSettings& settings, Bytes ask, Deadline deadline) {

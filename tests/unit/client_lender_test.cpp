@@ -292,6 +292,14 @@ TEST_F(ClientLender, RefusesLessThanItAskedFor) {
   }
 }
 
+TEST_F(ClientLender, RefusesLessThanTheWholeSlicesThatItAskedFor) {
+  const ScriptedLender lender(
+      path_, {Answer{{{R"({"ok": true, "base": 0, "size": 3145728})", {memory_.get()}}}}});
+  const auto lease = borrow_within(std::chrono::seconds(20), mib(3));
+  ASSERT_FALSE(lease);
+  EXPECT_EQ(lease.error().code, Code::kProtocol);
+}
+
 TEST_F(ClientLender, RefusesMemoryThatIsShorterThanItsGrant) {
   const UniqueFd empty = test::make_memory(0);
   for (const int memory : {short_.get(), empty.get()}) {
