@@ -48,9 +48,11 @@ Result<Context> Context::current_or_primary(DriverPointer driver, std::optional<
   return Context(std::move(driver), its, current, {});
 }
 
-Entered::Entered(const Context& context) : driver_(*context.driver_) {
+Entered::Entered(const Context& context, To purpose) : driver_(*context.driver_) {
   if (!driver_.usable()) return;
   result_ = driver_.push_(context.context_);
+  // Without it nothing could be given back, and a push that failed has changed nothing.
+  if (result_ != kSuccess && purpose == To::kUndo) result_ = driver_.push_(context.context_);
   entered_ = result_ == kSuccess;
 }
 

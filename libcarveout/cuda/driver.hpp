@@ -187,7 +187,8 @@ class Context {
 // Makes a context the calling thread's current one, and the one before it again at the end.
 class Entered {
  public:
-  explicit Entered(const Context& context);
+  enum class To { kWork, kUndo };
+  explicit Entered(const Context& context, To purpose = To::kWork);
   Entered(const Entered&) = delete;
   Entered& operator=(const Entered&) = delete;
   Entered(Entered&&) = delete;

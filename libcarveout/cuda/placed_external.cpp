@@ -44,7 +44,7 @@ class External final : public Mapping::Placed {
   Result<void> place(const File& file, const std::string& what);
 
   void unmap(Undone& undone) override {
-    const Entered entered(context_);
+    const Entered entered(context_, Entered::To::kUndo);
     give_back(undone);
   }
 
@@ -54,8 +54,12 @@ class External final : public Mapping::Placed {
   void give_back(Undone& undone) {
     buffer_.give_back(undone);
     const bool imported = static_cast<bool>(memory_);
-    memory_.give_back(undone);
-    if (imported && context_.driver()->usable()) given_.close_if_left();
+    Undone destroying;
+    memory_.give_back(destroying);
+    undone.note(destroying.call, destroying.result);
+    // What the driver has not let go of may still be its own.
+    const bool destroyed = imported && destroying.call == nullptr && context_.driver()->usable();
+    if (destroyed) given_.close_if_left();
   }
 
   Context context_;

@@ -35,6 +35,11 @@ class HostRange {
     for (std::size_t at = 0; at < size_; at += page)
       (void)bytes[at];
   }
+  // So that nothing else is mapped where the driver may believe this to be still.
+  void unmap_keeping_addresses() {
+    (void)::mmap(std::exchange(start_, nullptr), size_, PROT_NONE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  }
   void unmap() {
     if (start_ != nullptr) ::munmap(std::exchange(start_, nullptr), size_);
   }
@@ -97,13 +102,19 @@ class Registered final : public Mapping::Placed {
 
   Result<void> place(const std::string& what);
 
-  // The processor's mapping goes even if the driver keeps the pages: it has references of its own.
+  // The memory goes whatever the driver says: it has references of its own.
   void unmap(Undone& undone) override {
+    Undone unregistering;
     {
-      const Entered entered(context_);
-      registered_.give_back(undone);
+      const Entered entered(context_, Entered::To::kUndo);
+      registered_.give_back(unregistering);
     }
-    range_.unmap();
+    if (unregistering.call == nullptr) {
+      range_.unmap();
+    } else {
+      undone.note(unregistering.call, unregistering.result);
+      range_.unmap_keeping_addresses();
+    }
   }
 
  private:

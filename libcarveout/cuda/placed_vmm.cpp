@@ -16,7 +16,7 @@ class Vmm final : public Mapping::Placed {
   }
 
   void unmap(Undone& undone) override {
-    const Entered entered(context_);
+    const Entered entered(context_, Entered::To::kUndo);
     range_.unmap(undone);
   }
 
