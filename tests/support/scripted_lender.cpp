@@ -33,29 +33,6 @@ void require(bool good, const char* what) {
   if (!good) throw std::system_error(errno, std::generic_category(), what);
 }
 
-void send(int socket, const SentDatagram& datagram) {
-  std::vector<int> descriptors = datagram.descriptors;
-  if (datagram.memory) descriptors.push_back(datagram.memory->get());
-  std::string bytes = datagram.bytes;
-  iovec part{bytes.data(), bytes.size()};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  const std::size_t size = descriptors.size() * sizeof(int);
-  std::vector<char> control(CMSG_SPACE(size));
-  if (!descriptors.empty()) {
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(size);
-    std::memcpy(CMSG_DATA(header), descriptors.data(), size);
-  }
-  // A client that has left already is nobody's mistake.
-  (void)::sendmsg(socket, &message, MSG_NOSIGNAL);
-}
-
 // The lender's process.
 class Server {
  public:
@@ -102,7 +79,7 @@ class Server {
     const Answer answer = script_.answer(request, number);
     for (const SentDatagram& datagram : answer.datagrams) {
       std::this_thread::sleep_for(answer.delay);
-      send(socket, datagram);
+      send_datagram(socket, datagram);
     }
     if (answer.datagrams.empty()) std::this_thread::sleep_for(answer.delay);
     if (answer.then == Then::kDie) ::_exit(0);
@@ -225,6 +202,28 @@ std::pair<Members, std::uint64_t> decide(std::string_view request, const std::st
 }
 
 }  // namespace
+
+void send_datagram(int socket, const SentDatagram& datagram) {
+  std::vector<int> descriptors = datagram.descriptors;
+  if (datagram.memory) descriptors.push_back(datagram.memory->get());
+  std::string bytes = datagram.bytes;
+  iovec part{bytes.data(), bytes.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  const std::size_t size = descriptors.size() * sizeof(int);
+  std::vector<char> control(CMSG_SPACE(size));
+  if (!descriptors.empty()) {
+    message.msg_control = control.data();
+    message.msg_controllen = control.size();
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(size);
+    std::memcpy(CMSG_DATA(header), descriptors.data(), size);
+  }
+  (void)::sendmsg(socket, &message, MSG_NOSIGNAL);
+}
 
 ScriptedLender::ScriptedLender(const std::string& path, const Script& script) {
   sockaddr_un address{};

@@ -23,6 +23,9 @@ struct SentDatagram {
   std::shared_ptr<const UniqueFd> memory = {};  // sent behind those, closed when it is sent
 };
 
+// Sends it; a peer that has left already is nobody's mistake.
+void send_datagram(int socket, const SentDatagram& datagram);
+
 enum class Then {
   kStay,       // the connection stays open
   kClose,      // close(): with unread requests in the socket, that is ECONNRESET for the client

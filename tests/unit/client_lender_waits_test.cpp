@@ -108,14 +108,18 @@ TEST_F(ClientWaits, SaysThatTheLenderIsGone) {
   EXPECT_EQ(refused_by_lender().code, Code::kClosed);
 }
 
-TEST_F(ClientWaits, TakesNoGrantFromALenderThatIsGoneWithoutReading) {
-  test::Script script;
-  script.read_requests = false;
-  script.answer = [this](std::string_view, int) {
-    return Answer{{{kGrant, {memory_.get()}}}, Then::kClose, milliseconds(20)};
-  };
-  const ScriptedLender lender(path_, script);
-  EXPECT_EQ(refused_by_lender().code, Code::kClosed);
+TEST_F(ClientWaits, TakesNoGrantFromALenderThatHadLeftBefore) {
+  const UniqueFd listener = test::listen_at(path_, SOCK_SEQPACKET, 1);
+  auto connection = test::required(Lender::connect(path_, in(20'000)));
+  const std::size_t before = test::open_descriptors();
+  {
+    const UniqueFd accepted(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    test::send_datagram(accepted.get(), {kGrant, {memory_.get()}});
+  }
+  const auto loan = connection.claim(key_, mib(4), in(20'000));
+  ASSERT_FALSE(loan);
+  EXPECT_EQ(loan.error().code, Code::kClosed);
+  EXPECT_EQ(test::open_descriptors(), before);
 }
 
 TEST_F(ClientWaits, RaisesNoSigpipe) {
