@@ -95,15 +95,24 @@ class Finder {
 };
 
 // How an undoing went: it goes on whatever happens, and the first failure is kept.
-struct Undone {
-  const char* call = nullptr;
-  CUresult result = kSuccess;
-
-  void note(const char* of, CUresult answer) {
-    if (answer == kSuccess || call != nullptr) return;
-    call = of;
-    result = answer;
+class Undone {
+ public:
+  void note(const Driver& driver, const char* call, CUresult result) {
+    if (result != kSuccess && !failed()) driver_ = &driver, call_ = call, result_ = result;
   }
+  void note(const Undone& part) {
+    if (part.failed()) note(*part.driver_, part.call_, part.result_);
+  }
+  [[nodiscard]] bool failed() const { return driver_ != nullptr; }
+  // Where it failed.
+  [[nodiscard]] Error error(std::string context) const {
+    return driver_->failed(call_, result_, std::move(context));
+  }
+
+ private:
+  const Driver* driver_ = nullptr;
+  const char* call_ = nullptr;
+  CUresult result_ = kSuccess;
 };
 
 // What one call of the driver gave and another takes back.
@@ -148,7 +157,8 @@ class Held {
   // and by a second call take a stranger's.
   void give_back(Undone& undone) {
     GiveBack* const call = std::exchange(give_back_, nullptr);
-    if (call != nullptr && driver_->usable()) undone.note(name_, std::apply(call, arguments_));
+    if (call == nullptr || !driver_->usable()) return;
+    undone.note(*driver_, name_, std::apply(call, arguments_));
   }
 
  private:

@@ -133,9 +133,8 @@ Result<void> Mapping::unmap() {
   Undone undone;
   placed_->unmap(undone);
   placed_.reset();
-  if (undone.call == nullptr) return {};
-  return Error{Code::kSystem, 0, cat("unmapping ", format_bytes(size_)),
-               cat(undone.call, " failed: CUresult ", undone.result)};
+  if (undone.failed()) return undone.error(cat("unmapping ", format_bytes(size_)));
+  return {};
 }
 
 CUdeviceptr Mapping::device_pointer() const {

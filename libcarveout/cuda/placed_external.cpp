@@ -56,9 +56,9 @@ class External final : public Mapping::Placed {
     const bool imported = static_cast<bool>(memory_);
     Undone destroying;
     memory_.give_back(destroying);
-    undone.note(destroying.call, destroying.result);
+    undone.note(destroying);
     // What the driver has not let go of may still be its own.
-    const bool destroyed = imported && destroying.call == nullptr && context_.driver()->usable();
+    const bool destroyed = imported && !destroying.failed() && context_.driver()->usable();
     if (destroyed) given_.close_if_left();
   }
 

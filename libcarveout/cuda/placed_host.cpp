@@ -102,22 +102,19 @@ class Registered final : public Mapping::Placed {
 
   Result<void> place(const std::string& what);
 
-  // The memory goes whatever the driver says: it has references of its own.
   void unmap(Undone& undone) override {
-    Undone unregistering;
-    {
-      const Entered entered(context_, Entered::To::kUndo);
-      registered_.give_back(unregistering);
-    }
-    if (unregistering.call == nullptr) {
-      range_.unmap();
-    } else {
-      undone.note(unregistering.call, unregistering.result);
-      range_.unmap_keeping_addresses();
-    }
+    const Entered entered(context_, Entered::To::kUndo);
+    give_back(undone);
   }
 
  private:
+  // The memory goes whatever the driver says: it has references of its own.
+  void give_back(Undone& undone) {
+    Undone unregistering;
+    registered_.give_back(unregistering);
+    undone.note(unregistering);
+    unregistering.failed() ? range_.unmap_keeping_addresses() : range_.unmap();
+  }
   // Empty where it worked.
   std::optional<Error> try_register(decltype(kMemHostRegister)::Type* call, unsigned flags,
                                     const std::string& what) {
@@ -153,7 +150,7 @@ Result<void> Registered::place(const std::string& what) {
   const CUresult answer = get_pointer(&device_pointer, host_pointer, 0);
   if (answer == kSuccess) return {};
   Undone ignored;
-  registered_.give_back(ignored);
+  give_back(ignored);
   return driver.failed(kMemHostGetDevicePointer.name, answer, what);
 }
 

@@ -121,7 +121,8 @@ TEST_P(CudaFailure, OfAnUndoingThatWasDoneLeavesNothingAndIsSaid) {
         break;
       }
       ASSERT_FALSE(unmapped) << entry;
-      EXPECT_THAT(unmapped.error().describe(), HasSubstr(entry + " failed: CUresult 304"));
+      EXPECT_THAT(unmapped.error().describe(),
+                  HasSubstr(entry + " failed: CUDA_ERROR_OPERATING_SYSTEM"));
     }
     fake_.fail(entry, 0);
   }
