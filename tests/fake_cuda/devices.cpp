@@ -129,7 +129,8 @@ FAKE_CUDA_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
       (void)broken("a context ended that was current", kSuccess);
     }
     state().contexts.erase(primary);
-    primary = nullptr;  // the object stays: somebody may still name it
+    state().ended.push_back(primary);
+    primary = nullptr;
   }
   return call.done();
 }

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/unique_fd.hpp"
@@ -89,6 +90,8 @@ struct State {
   std::map<void*, Registration> registered;
   std::map<CUdevice, CUcontext> primaries;
   std::set<CUcontext> contexts;  // that exist
+  std::vector<CUcontext> ended;  // that somebody may still name
+  std::map<std::thread::id, std::vector<CUcontext>> stacks;
   int pushed = 0;
   std::vector<Fill> fills;  // asked for, and not waited for yet
 };
