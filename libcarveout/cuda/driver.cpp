@@ -26,8 +26,8 @@ struct Loaded {
   std::map<std::string, std::shared_ptr<const Driver>> drivers;
 };
 Loaded& loaded() {
-  static Loaded* const kLoaded = new Loaded;
-  return *kLoaded;
+  static Loaded& all = *new Loaded;
+  return all;
 }
 
 std::string why_not_loaded() {

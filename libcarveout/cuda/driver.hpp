@@ -128,7 +128,7 @@ class Held {
       : driver_(std::move(other.driver_)),
         name_(other.name_),
         give_back_(std::exchange(other.give_back_, nullptr)),
-        arguments_(other.arguments_) {}
+        arguments_(std::move(other.arguments_)) {}
   Held& operator=(Held&& other) noexcept {
     if (this != &other) {
       Undone ignored;
@@ -136,7 +136,7 @@ class Held {
       driver_ = std::move(other.driver_);
       name_ = other.name_;
       give_back_ = std::exchange(other.give_back_, nullptr);
-      arguments_ = other.arguments_;
+      arguments_ = std::move(other.arguments_);
     }
     return *this;
   }
@@ -222,8 +222,8 @@ class VirtualRange {
  public:
   // A descriptor that cuMemExportToShareableHandle gave, or the kernel's export for it.
   struct Piece {
-    int descriptor;
-    Bytes size;
+    int descriptor = -1;
+    Bytes size = {};
   };
 
   // Maps the pieces one behind the other, readable and writable for the context's device, which
@@ -259,5 +259,8 @@ class VirtualRange {
 
 // The properties of memory on a device that can be exported as a descriptor.
 [[nodiscard]] MemAllocationProp shareable_memory(CUdevice device);
+
+// A descriptor as kMemImport takes it.
+[[nodiscard]] void* in_pointer(int descriptor);
 
 }  // namespace carveout::cuda

@@ -32,9 +32,9 @@ enum class FileKind { kMemfd, kDmaBuf, kNvidiaFile };
 
 // The first `size` bytes of lent memory. The descriptor is only borrowed, for the call.
 struct File {
-  FileKind kind;
-  int descriptor;
-  Bytes size;
+  FileKind kind = FileKind::kMemfd;
+  int descriptor = -1;
+  Bytes size = {};
 };
 
 struct MapSettings {
@@ -45,8 +45,8 @@ struct MapSettings {
 
 // A strategy that was tried, and why it did not work.
 struct Attempt {
-  Strategy strategy;
-  Error reason;
+  Strategy strategy = Strategy::kAuto;
+  Error reason = {};
 };
 
 // Memory in place. What it was mapped from may be closed; the memory stays as long as the mapping.

@@ -26,6 +26,11 @@ MemAllocationProp shareable_memory(CUdevice device) {
   return properties;
 }
 
+void* in_pointer(int descriptor) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the number itself travels in the pointer
+  return reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor));
+}
+
 Result<VirtualRange> VirtualRange::map(const Context& context, std::span<const Piece> pieces,
                                        const std::string& what) {
   const Driver& driver = *context.driver();
@@ -78,9 +83,8 @@ Result<void> VirtualRange::add(const Calls& calls, const Context& context, const
                                CUdeviceptr at, const std::string& what) {
   const Driver& driver = *context.driver();
   CUmemGenericAllocationHandle handle = 0;
-  // The descriptor itself travels in the pointer.
-  void* const descriptor = reinterpret_cast<void*>(static_cast<std::intptr_t>(piece.descriptor));
-  if (const CUresult answer = calls.import(&handle, descriptor, kHandlePosixDescriptor);
+  if (const CUresult answer =
+          calls.import(&handle, in_pointer(piece.descriptor), kHandlePosixDescriptor);
       answer != kSuccess) {
     return driver.failed(kMemImport.name, answer, what);
   }

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <cerrno>
-#include <cstdint>
 #include <utility>
 
 #include "base/text.hpp"
@@ -58,11 +57,9 @@ class CudaSource final : public Source {
     const std::string what = cat("sharing ", format_bytes(buffer.size));
     const cuda::Entered entered(context_);
     if (!entered) return entered.error(what);
-    // The descriptor itself travels in the pointer.
-    const auto descriptor = static_cast<std::intptr_t>(buffer.descriptor.get());
     cuda::CUmemGenericAllocationHandle handle = 0;
-    const CUresult answer =
-        calls_.import(&handle, reinterpret_cast<void*>(descriptor), cuda::kHandlePosixDescriptor);
+    const CUresult answer = calls_.import(&handle, cuda::in_pointer(buffer.descriptor.get()),
+                                          cuda::kHandlePosixDescriptor);
     if (answer != cuda::kSuccess) return failed(cuda::kMemImport.name, answer, what);
     return export_memory(hold(handle), what);
   }
