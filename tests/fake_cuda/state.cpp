@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <sstream>
 #include <string_view>
 #include <thread>
@@ -31,16 +32,13 @@ bool strict() {
 }
 
 // "name:1,other:2", with any separator.
-void read_pairs(const char* text, char separator, void (*use)(const std::string&, long)) {
+void read_pairs(const char* text, char separator,
+                const std::function<void(const std::string&, long)>& use) {
   std::istringstream stream{std::string(text)};
   for (std::string pair; std::getline(stream, pair, ',');) {
     const std::size_t at = pair.find(separator);
     if (at != std::string::npos) use(pair.substr(0, at), std::atol(pair.c_str() + at + 1));
   }
-}
-
-State* make_state() {
-  return new State;  // never destroyed: calls after the end must be noticed
 }
 
 // The process's end, unless it is by _exit().
@@ -54,20 +52,17 @@ State* make_state() {
 }  // namespace
 
 State& state() {
-  static State* const kState = [] {
-    State* const made = make_state();
-    return made;
-  }();
-  static const bool kRead = [] {
-    read_pairs(environment("FAKE_CUDA_FAIL"), ':', [](const std::string& entry, long nth) {
-      kState->failures[entry] = {static_cast<int>(nth), kOperatingSystem, false};
+  // Never destroyed: calls after the end must be noticed.
+  static State& all = []() -> State& {
+    State* const made = new State;
+    read_pairs(environment("FAKE_CUDA_FAIL"), ':', [made](const std::string& entry, long nth) {
+      made->failures[entry] = {static_cast<int>(nth), kOperatingSystem, false};
     });
     read_pairs(environment("FAKE_CUDA_SET"), '=',
-               [](const std::string& name, long value) { kState->knobs[name] = value; });
-    return true;
+               [made](const std::string& name, long value) { made->knobs[name] = value; });
+    return *made;
   }();
-  (void)kRead;
-  return *kState;
+  return all;
 }
 
 long knob(const std::string& name) {

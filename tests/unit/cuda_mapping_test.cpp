@@ -306,5 +306,15 @@ TEST(CudaRegister, TakesIoMemoryOnlyWhereTheOtherIsRefused) {
   EXPECT_THAT(refused.error().describe(), HasSubstr("as I/O memory: cuMemHostRegister failed"));
 }
 
+// They are equal on GB10, and not everywhere: not in the fake.
+TEST(CudaRegister, AsksForTheDevicesPointer) {
+  FakeDriver fake;
+  const UniqueFd file = make_file(FileKind::kMemfd, kSize);
+  const auto mapping =
+      map({FileKind::kMemfd, file.get(), kSize}, fake.settings(Strategy::kRegister));
+  ASSERT_TRUE(mapping) << mapping.error().describe();
+  EXPECT_NE(at_device(mapping->device_pointer()), mapping->host_pointer());
+}
+
 }  // namespace
 }  // namespace carveout::test
