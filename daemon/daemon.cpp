@@ -28,6 +28,14 @@ Bytes lent_by(const Adoption& plan) {
   return lent;
 }
 
+// What does not, though somebody may have it still.
+Bytes lost_by(const Adoption& plan) {
+  Bytes lost;
+  for (const LedgerRecord& lease : plan.lost)
+    lost = lost + lease.size;
+  return lost;
+}
+
 std::optional<Slices> whole_slices(std::optional<Bytes> size) {
   if (!size) return std::nullopt;
   return Slices(size->count() / kSliceBytes.count());
@@ -74,14 +82,15 @@ Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options) {
   Hold* hold = nullptr;
   if (holds(options)) {
     const Bytes lent = lent_by(plan);
+    const Bytes lost = ledger && ledger->same_boot() ? lost_by(plan) : Bytes(0);
     // What less there was is known: leases that go on do so in the same reservation.
-    if (options.allow_partial && lent != Bytes(0)) {
+    if (options.allow_partial && lent + lost != Bytes(0)) {
       settled.size = std::min(options.size, ledger->history().reservation());
     }
-    auto holding = std::make_unique<Hold>(*std::move(source), settled.size);
+    auto holding = std::make_unique<Hold>(*std::move(source), settled.size, pieces_held());
     hold = holding.get();
     source = std::unique_ptr<Source>(std::move(holding));
-    const auto claimed = claim_reservation(*hold, lent, settled);
+    const auto claimed = claim_reservation(*hold, lent, lost, settled);
     if (!claimed) return claimed.error();
     settled.size = *claimed;
   } else if (handed_over->kept.empty()) {
@@ -103,7 +112,8 @@ Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options) {
                                              .ledger = std::move(ledger),
                                              .loop = *std::move(loop),
                                              .poll_set = *std::move(poll_set),
-                                             .worker = *std::move(worker)},
+                                             .worker = *std::move(worker),
+                                             .asked = options.size},
                                             *key));
   if (auto opened = daemon->open(*std::move(handed_over), plan, hold); !opened)
     return opened.error();
@@ -112,6 +122,7 @@ Result<std::unique_ptr<Daemon>> Daemon::create(const Options& options) {
 
 Daemon::Daemon(const Options& options, Parts parts, const wire::Key& key)
     : options_(options),
+      asked_(parts.asked),
       loop_(std::move(parts.loop)),
       poll_set_(std::move(parts.poll_set)),
       keys_(key),
@@ -182,7 +193,8 @@ void Daemon::give_notice() {
                  "carveout and restart, and its members can");
   }
   const auto available = read_mem_available();
-  if (available && options_.size > *available && source_->describe().ordinary_memory) {
+  if (available && options_.size > *available && !holds(options_) &&
+      source_->describe().ordinary_memory) {
     journal_.log(Level::kWarning, Event::kTrouble,
                  cat("--size is ", format_bytes(options_.size), ", but the host has only ",
                      available->count() >> 20, " MiB available: what is beyond will be refused"));
@@ -310,8 +322,11 @@ Result<void> Daemon::run() {
   for (const std::string& socket : lending_sockets())
     where += cat(where.empty() ? "" : ", ", socket);
   journal_.log(Level::kNotice, Event::kStarted,
-               cat("carveoutd ", kVersion, " lends ", format_bytes(options_.size), " (",
-                   source_->describe().detail, ") on ", where));
+               cat("carveoutd ", kVersion, " lends ", format_bytes(options_.size),
+                   options_.size == asked_
+                       ? ""
+                       : cat(" of the ", format_bytes(asked_), " of --size, all there was"),
+                   " (", source_->describe().detail, ") on ", where));
   // Unheard, it would be taken for a start that hangs.
   if (const int told = sd_notify(0, "READY=1"); told < 0) {
     return system_error(-told, "the service manager", "cannot be told that the daemon is ready");

@@ -48,6 +48,7 @@ class Daemon {
     std::unique_ptr<EventLoop> loop;
     PollSet poll_set;
     std::unique_ptr<Worker> worker;
+    Bytes asked;  // --size; there may have been less
   };
   Daemon(const Options& options, Parts parts, const wire::Key& key);
   Result<void> open(HandedOver handed_over, const Adoption& plan, Hold* hold);
@@ -63,6 +64,7 @@ class Daemon {
 
   // In the order of who outlives whom.
   const Options options_;
+  const Bytes asked_;
   const std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
   Journal journal_;
   std::unique_ptr<EventLoop> loop_;

@@ -15,6 +15,10 @@ Bytes below(Bytes size, const std::vector<Bytes>& known) {
   return next;
 }
 
+bool was_had(Bytes size, const std::vector<Bytes>& known) {
+  return std::any_of(known.begin(), known.end(), [size](Bytes one) { return one >= size; });
+}
+
 bool is_smaller(const Buffer& a, const Buffer& b) {
   return a.size < b.size;
 }
@@ -45,8 +49,8 @@ void Hold::fill() {
 void Hold::take(Bytes amount, const std::vector<Bytes>& known) {
   const std::size_t before = held_.size();
   const Bytes goal = held() + amount;
-  for (Bytes piece = amount; piece >= kSliceBytes;) {
-    auto buffer = source_->allocate(piece);
+  for (Bytes piece = amount; piece >= kSliceBytes && held_.size() < most_pieces_;) {
+    auto buffer = ask(piece, known);
     if (buffer) {
       held_.push_back(*std::move(buffer));
       piece = std::min(piece, goal - held());
@@ -60,6 +64,16 @@ void Hold::take(Bytes amount, const std::vector<Bytes>& known) {
   joined_ = before == 0 && (held_.size() == 1 || held() == amount);
 }
 
+// What has been had as one is asked for more than once: CMA refuses now and then what it has, while
+// pages of others' are on their way out of it.
+Result<Buffer> Hold::ask(Bytes size, const std::vector<Bytes>& known) {
+  auto buffer = source_->allocate(size);
+  if (!was_had(size, known)) return buffer;
+  for (int more = 2; more > 0 && !buffer && buffer.error().code == Code::kExhausted; --more)
+    buffer = source_->allocate(size);
+  return buffer;
+}
+
 std::vector<Bytes> Hold::sizes() const {
   std::vector<Bytes> sizes;
   for (const Buffer& buffer : held_)
@@ -69,6 +83,10 @@ std::vector<Bytes> Hold::sizes() const {
 
 void Hold::retry() {
   if (missing() < kSliceBytes) return;
+  if (held_.size() >= most_pieces_) {
+    joined_ = false;  // fewer pieces make room for more
+    return;
+  }
   if (auto slice = source_->allocate(kSliceBytes); !slice) {
     refusal_ = slice.error();
     return;
@@ -77,12 +95,23 @@ void Hold::retry() {
 }
 
 void Hold::join() {
-  if (std::exchange(joined_, true) || held_.size() < 2) return;
-  const std::vector<Bytes> known = sizes();
+  const bool joined = std::exchange(joined_, true);
+  if (held_.size() < 2 || (joined && !is_broken())) return;
+  std::vector<Bytes> known = sizes();
   const Bytes sum = held();
+  if (is_alone()) known.push_back(sum);
   held_.clear();
   take(sum, known);
   joined_ = true;
+  if (held_.size() < 2) broken_ = false;
+}
+
+bool Hold::is_alone() const {
+  return lent_ == Bytes(0) && missing() == Bytes(0);
+}
+
+bool Hold::is_broken() const {
+  return held_.size() > 1 && (broken_ || is_alone());
 }
 
 Result<Buffer> Hold::allocate(Bytes size) {
@@ -108,8 +137,10 @@ Result<Buffer> Hold::allocate(Bytes size) {
 void Hold::take_back(Bytes rest, const std::vector<Bytes>& known) {
   const std::size_t before = held_.size();
   const bool joined = joined_;
-  take(rest - std::min(rest, held()), known);
+  const Bytes amount = rest - std::min(rest, held());
+  take(amount, known);
   if (before != 0 && held_.size() == before + 1) joined_ = joined;  // less of what there was
+  if (held_.size() > before + 1 && was_had(amount, known)) broken_ = true;
   retry();
 }
 

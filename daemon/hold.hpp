@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,9 +12,10 @@
 namespace carveout::daemon {
 
 struct HoldFigures {
-  Bytes missing;       // neither lent nor held
-  Bytes largest;       // the largest grant that is certain: of one held buffer
-  bool joined = true;  // ... and more in one was tried
+  Bytes missing;        // neither lent nor held
+  Bytes largest;        // the largest grant that is certain: of one held buffer
+  bool joined = true;   // ... and more in one was tried
+  bool broken = false;  // what was one, or should be, did not come back as one: it may later
 };
 
 // Holds a whole reservation, so that nobody else takes it: what is not lent is allocated by us, in
@@ -21,9 +23,10 @@ struct HoldFigures {
 // for it, and what is left over is taken back. The worker's own.
 class Hold final : public Source {
  public:
-  // `wanted`: how much there should be in all, lent and held.
-  Hold(std::unique_ptr<Source> source, Bytes wanted)
-      : source_(std::move(source)), wanted_(wanted) {}
+  // `wanted`: how much there should be in all, lent and held; `most_pieces`: that are held at once,
+  // each with a descriptor.
+  Hold(std::unique_ptr<Source> source, Bytes wanted, std::size_t most_pieces = 128)
+      : source_(std::move(source)), wanted_(wanted), most_pieces_(most_pieces) {}
 
   // From now on: how much there should be.
   void want(Bytes wanted) { wanted_ = wanted; }
@@ -43,7 +46,7 @@ class Hold final : public Source {
   // log each large ask that fails.
   void retry();
 
-  [[nodiscard]] HoldFigures figures() const { return {missing(), largest(), joined_}; }
+  [[nodiscard]] HoldFigures figures() const { return {missing(), largest(), joined_, is_broken()}; }
   [[nodiscard]] Bytes held() const;
   [[nodiscard]] Bytes missing() const;
   // The largest grant that is certain: of one held buffer.
@@ -62,13 +65,19 @@ class Hold final : public Source {
   // `known`: sizes that the kernel has had in one, before they were dropped. They are not broken.
   void take_back(Bytes rest, const std::vector<Bytes>& known);
   void take(Bytes amount, const std::vector<Bytes>& known);
+  Result<Buffer> ask(Bytes size, const std::vector<Bytes>& known);
   [[nodiscard]] std::vector<Bytes> sizes() const;
+  // Nothing that we know of lies in between: it should be one.
+  [[nodiscard]] bool is_alone() const;
+  [[nodiscard]] bool is_broken() const;
 
   std::unique_ptr<Source> source_;
   Bytes wanted_;
+  std::size_t most_pieces_;
   Bytes lent_;
   std::vector<Buffer> held_;
   bool joined_ = true;
+  bool broken_ = false;
   std::optional<Error> refusal_;
 };
 

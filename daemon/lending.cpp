@@ -2,7 +2,6 @@
 
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <optional>
@@ -16,10 +15,6 @@ namespace {
 
 // How long a refusal by the kernel is taken to hold when nothing is released meanwhile.
 constexpr std::chrono::seconds kCapHolds{1};
-// How long held pieces wait to be made one, so that many releases cost that once.
-constexpr std::chrono::milliseconds kJoinAfter{200};
-// ... at most, while joining does not help: somebody has what lies between.
-constexpr std::chrono::milliseconds kJoinAfterAtMost{3200};
 
 Fields fields_of(const Lease& lease) {
   return {.lease = lease.id, .uid = lease.peer.uid, .pid = lease.peer.pid, .bytes = lease.size};
@@ -81,13 +76,13 @@ class Lending::Grant final : public Worker::Task {
   void work() override {
     result_ = prepare();
     warning_ = lending_.source_.take_warning();
-    Hold* hold = lending_.hold_;
-    if (hold == nullptr) return;
+    if (!lending_.refill_) return;
+    Hold& hold = lending_.refill_->hold();
     if (allocated_ && !result_) {
-      hold->give_back(lease_.size);
-      hold->fill();
+      hold.give_back(lease_.size);
+      hold.fill();
     }
-    figures_ = hold->figures();
+    figures_ = hold.figures();
   }
   void done() override { lending_.finish(*this); }
 
@@ -170,43 +165,6 @@ class Lending::GiveBack final : public Worker::Task {
   bool lifts_cap_;
 };
 
-// Tells the hold what has come back, and has it take what it lacks, and perhaps make one of it.
-class Lending::Refill final : public Worker::Task {
- public:
-  Refill(Lending& lending, Bytes come_back, bool join)
-      : lending_(lending), come_back_(come_back), join_(join) {}
-  void work() override {
-    Hold& hold = *lending_.hold_;
-    if (come_back_ == Bytes(0)) {
-      hold.retry();
-    } else {
-      hold.give_back(come_back_);
-      hold.fill();
-    }
-    const Bytes before = hold.largest();
-    if (join_) hold.join();
-    figures_ = hold.figures();
-    helped_ = figures_.largest > before;
-  }
-  void done() override {
-    lending_.refilling_ = false;
-    lending_.untold_ = lending_.untold_ - come_back_;
-    if (join_) {
-      lending_.join_after_ =
-          helped_ ? kJoinAfter : std::min(2 * lending_.join_after_, kJoinAfterAtMost);
-    }
-    lending_.submit_refill();
-    lending_.apply(figures_);
-  }
-
- private:
-  Lending& lending_;
-  Bytes come_back_;
-  bool join_;
-  bool helped_ = false;
-  HoldFigures figures_ = {};
-};
-
 // Takes a connection out of the supervisor's store.
 class Lending::Forget final : public Worker::Task {
  public:
@@ -228,8 +186,7 @@ Lending::Lending(EventLoop& loop, Worker& worker, Source& source, Reservation& r
       reservation_(reservation),
       journal_(journal),
       ledger_(ledger),
-      supervisor_(supervisor),
-      join_after_(kJoinAfter) {}
+      supervisor_(supervisor) {}
 
 Figures Lending::figures_for(uid_t user, std::uint64_t connection) const {
   Figures figures = reservation_.figures_for(user);
@@ -309,7 +266,7 @@ void Lending::finish(Grant& grant) {
   if (grant.warning_) journal_.log(Level::kWarning, Event::kTrouble, *grant.warning_);
   Lease& lease = grant.lease_;
   if (!grant.recorded_) --keeping_;
-  if (hold_ != nullptr) apply(grant.figures_);
+  if (refill_) refill_->apply(grant.figures_);
   if (grant.stored_) kept_.insert(lease.connection);
   if (!grant.result_) {
     const Error& problem = grant.result_.error();
@@ -391,7 +348,7 @@ void Lending::release(std::uint64_t lease) {
   if (node.empty()) return;
   if (outlives_us(node.mapped())) return;
   ++released_;
-  if (hold_ != nullptr) {
+  if (refill_) {
     reservation_.suspect(node.mapped().charge.slices(),
                          static_cast<UserId>(node.mapped().peer.uid));
     refill(node.mapped().size);
@@ -469,52 +426,12 @@ bool Lending::outlives_us(const Lease& lease) const {
 }
 
 void Lending::use_hold(Hold& hold) {
-  hold_ = &hold;
-  apply(hold.figures());
+  refill_.emplace(loop_, worker_, reservation_, hold);
+  refill_->apply(hold.figures());
 }
 
 void Lending::refill(Bytes come_back) {
-  if (hold_ == nullptr || leaving_) return;
-  if (come_back != Bytes(0)) reservation_.set_certain(std::nullopt);
-  untold_ = untold_ + come_back;
-  come_back_ = come_back_.value_or(Bytes(0)) + come_back;
-  submit_refill();
-}
-
-// One at a time: what comes back meanwhile is taken in one go then.
-void Lending::submit_refill() {
-  if (refilling_ || (!come_back_ && !join_wanted_)) return;
-  refilling_ = true;
-  const Bytes come_back = std::exchange(come_back_, std::nullopt).value_or(Bytes(0));
-  const bool join = std::exchange(join_wanted_, false);
-  worker_.submit(std::make_unique<Refill>(*this, come_back, join));
-}
-
-// Until all that has come back is held again, as one as far as it can be, what is free is believed.
-void Lending::apply(const HoldFigures& figures) {
-  if (untold_ != Bytes(0)) return reservation_.set_certain(std::nullopt);
-  reservation_.set_missing(Slices::holding(figures.missing));
-  if (figures.joined) {
-    reservation_.set_certain(Slices::holding(figures.largest));
-  } else {
-    reservation_.set_certain(std::nullopt);
-    join_soon();
-  }
-  if (figures.missing == Bytes(0)) return;
-  auto timer = loop_.after(kCapHolds, [this] { refill(Bytes(0)); });
-  if (timer) refill_timer_ = *std::move(timer);
-}
-
-void Lending::join_soon() {
-  if (join_due_) return;
-  auto timer = loop_.after(join_after_, [this] {
-    join_due_ = false;
-    join_wanted_ = true;
-    submit_refill();
-  });
-  if (!timer) return;
-  join_timer_ = *std::move(timer);
-  join_due_ = true;
+  if (refill_ && !leaving_) refill_->take(come_back);
 }
 
 void Lending::watch_ledger() {

@@ -13,6 +13,7 @@
 #include "journal.hpp"
 #include "ledger.hpp"
 #include "peer.hpp"
+#include "refill.hpp"
 #include "reservation.hpp"
 #include "source/source.hpp"
 #include "supervisor.hpp"
@@ -131,10 +132,6 @@ class Lending {
   class Grant;
   class GiveBack;
   class Forget;
-  class Refill;
-  void submit_refill();
-  void join_soon();
-  void apply(const HoldFigures& figures);
   void finish(Grant& grant);
   void cap(Slices most);
   void record_refusal(const Lease& lease, const Error& problem);
@@ -162,15 +159,7 @@ class Lending {
   std::uint64_t released_ = 0;
   std::uint64_t adopted_ = 0;
   std::uint64_t lost_ = 0;
-  Hold* hold_ = nullptr;
-  bool join_wanted_ = false;
-  bool refilling_ = false;          // a Refill is on its way
-  Bytes untold_;                    // come back, and the hold does not know it yet
-  std::optional<Bytes> come_back_;  // ... since it went
-  EventLoop::Source refill_timer_;
-  EventLoop::Source join_timer_;
-  bool join_due_ = false;  // its timer runs
-  std::chrono::milliseconds join_after_;
+  std::optional<Refill> refill_;  // of a hold
   EventLoop::Source cap_timer_;
   EventLoop::Source ledger_timer_;
   bool watching_ledger_ = false;

@@ -191,7 +191,27 @@ std::string explain(const CLI::App& app, const CLI::ParseError& problem) {
   return cat("configuration file ", printable(path, 200), " ", text);
 }
 
+// A setting that does nothing here is somebody's mistake: most likely --backend is missing.
+std::string idle_setting(const CLI::App& app, const Options& options) {
+  const std::pair<const char*, const char*> settings[] = {
+      {"--heap", "dma-heap"}, {"--card", "drm"}, {"--lend-as", "drm"}, {"--allow-display", "drm"}};
+  for (const auto& [name, backend] : settings) {
+    if (app.count(name) != 0 && options.backend != backend) {
+      return cat(name, " is only for --backend ", backend, ", and this is --backend ",
+                 options.backend);
+    }
+  }
+  if (options.allow_partial && !holds(options)) {
+    return "--allow-partial is only for --hold yes: without, nothing is claimed at the start";
+  }
+  return {};
+}
+
 }  // namespace
+
+bool holds(const Options& options) {
+  return options.hold == "auto" ? options.backend == "drm" : options.hold == "yes";
+}
 
 std::variant<Options, int> parse_options(int argc, const char* const* argv) {
   Options options;
@@ -217,6 +237,10 @@ std::variant<Options, int> parse_options(int argc, const char* const* argv) {
                                             : texts.ledger;
   if (options.backend == "dma-heap" && options.heap.empty()) {
     std::cerr << "carveoutd: --backend dma-heap wants a --heap: name one of /dev/dma_heap\n";
+    return kUsage;
+  }
+  if (const std::string mistake = idle_setting(app, options); !mistake.empty()) {
+    std::cerr << "carveoutd: " << mistake << '\n';
     return kUsage;
   }
   if (options.key_file.empty()) {

@@ -34,6 +34,9 @@ struct Options {
   bool check = false;
 };
 
+// Whether the whole reservation is claimed at the start.
+bool holds(const Options& options);
+
 inline constexpr const char* kDefaultSocket = "/run/carveout/carveout.sock";
 inline constexpr const char* kDefaultConfig = "/etc/carveout/carveoutd.conf";
 

@@ -25,6 +25,8 @@ namespace {
 
 // What is open besides connections: files in the worker's hands, sockets, the loop's own.
 constexpr rlim_t kOwnDescriptors = 32;
+// More pieces than that are a reservation that is good for nothing.
+constexpr rlim_t kMostPieces = 128;
 
 // Where `file` (of `whose`, set by `option`) stands: whoever may write there could replace it.
 Result<void> check_directory(std::string_view whose, const std::string& file,
@@ -99,14 +101,14 @@ Result<std::string> check(const Options& options) {
   auto source = make_source(options);
   if (!source) return source.error();
   if (holds(options)) {
-    Hold hold(*std::move(source), options.size);
-    const auto claimed = claim_reservation(hold, Bytes(0), options);
+    Hold hold(*std::move(source), options.size, pieces_held());
+    const auto claimed = claim_reservation(hold, Bytes(0), Bytes(0), options);
     if (!claimed) return claimed.error();
     if (*claimed != options.size) return cat(what, ", of which there are ", format_bytes(*claimed));
-  } else if (auto tried = try_source(**source); !tried) {
-    return tried.error();
+    return what;
   }
-  return what;
+  if (auto tried = try_source(**source); !tried) return tried.error();
+  return cat(what, " (of which a slice was tried; --hold yes tries it all)");
 }
 
 Result<void> try_source(Source& source) {
@@ -116,16 +118,16 @@ Result<void> try_source(Source& source) {
   return lent ? Result<void>() : lent.error();
 }
 
-bool holds(const Options& options) {
-  return options.hold == "auto" ? options.backend == "drm" : options.hold == "yes";
+std::size_t pieces_held() {
+  return static_cast<std::size_t>(std::min(kMostPieces, raise_descriptor_limit() / 4));
 }
 
-Result<Bytes> claim_reservation(Hold& hold, Bytes lent, const Options& options) {
+Result<Bytes> claim_reservation(Hold& hold, Bytes lent, Bytes lost, const Options& options) {
   hold.count_lent(lent);
   hold.fill();
   hold.join();
   const Bytes missing = hold.missing();
-  if (missing == Bytes(0) || lent != Bytes(0)) return options.size;
+  if (missing == Bytes(0) || lent != Bytes(0) || missing <= lost) return options.size;
   const Bytes found = hold.held();
   if (options.allow_partial && found != Bytes(0)) {
     hold.want(found);
@@ -133,7 +135,10 @@ Result<Bytes> claim_reservation(Hold& hold, Bytes lent, const Options& options) 
   }
   const std::string remedy =
       found == Bytes(0) ? std::string("nothing of it is free: does something else have it?")
-                        : std::string("ask for that, or take what there is with --allow-partial");
+                        : std::string(
+                              "ask for that, or take what there is with --allow-partial (a process "
+                              "may still keep "
+                              "what was lent to it: carveoutctl holders)");
   return Error{Code::kExhausted, 0, cat("--size ", format_bytes(options.size)),
                cat("the kernel gives ", format_bytes(found), " of it: ", remedy,
                    hold.refusal() ? cat(" (", hold.refusal()->describe(), ")") : "")};
@@ -172,7 +177,8 @@ Result<std::unique_ptr<Source>> make_source(const Options& options) {
 
 ConnectionLimits limits_of(const Options& options) {
   const rlim_t descriptors = raise_descriptor_limit();
-  const rlim_t ours = descriptors > kOwnDescriptors + 2 ? descriptors - kOwnDescriptors : 2;
+  const rlim_t own = kOwnDescriptors + (holds(options) ? pieces_held() : 0);
+  const rlim_t ours = descriptors > own + 2 ? descriptors - own : 2;
   const rlim_t unread = std::min<rlim_t>(Slices::holding(options.size).count(), ours / 2);
   const rlim_t most = ours - unread;
   ConnectionLimits limits{.total = static_cast<std::size_t>(most),

@@ -28,11 +28,13 @@ Result<UniqueFd> lock_instance(const std::string& control);
 // The backend. Errors: the device's own, each with its remedy.
 Result<std::unique_ptr<Source>> make_source(const Options& options);
 
-// Whether the whole reservation is claimed at the start.
-bool holds(const Options& options);
-// Claims it, beside what is lent already, and answers how much it is: as configured, or what there
-// is if that will do (--allow-partial). With something lent, less is no error: it is missing then.
-Result<Bytes> claim_reservation(Hold& hold, Bytes lent, const Options& options);
+// Claims the whole reservation, beside what is lent already, and answers how much it is: as
+// configured, or what there is if that will do (--allow-partial). With something lent, less is no
+// error: it is missing then. Nor is it where no more lacks than was lost: leases whose borrowers
+// may have the memory still.
+Result<Bytes> claim_reservation(Hold& hold, Bytes lent, Bytes lost, const Options& options);
+// Of how many pieces a hold is at most: each has a descriptor. Raises the descriptor limit.
+std::size_t pieces_held();
 
 // Takes and gives back one slice, as a grant would.
 Result<void> try_source(Source& source);

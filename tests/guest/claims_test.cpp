@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <fstream>
 #include <optional>
 #include <random>
 #include <utility>
@@ -14,6 +16,18 @@
 namespace carveout::test {
 namespace {
 
+// Once others' pages, which may lie in free CMA memory, are out of it (claiming it all moves them),
+// and with what was freed a moment ago, which the kernel keeps in lists that do not count.
+std::uint64_t cma_free() {
+  std::ofstream("/proc/sys/vm/drop_caches") << 3 << std::flush;
+  EXPECT_EQ(run_carveoutd({"--backend", "dma-heap", "--heap", cma_heap(), "--size", "64MiB",
+                           "--hold", "yes", "--allow-partial", "--check"})
+                .code,
+            0);
+  std::ofstream("/proc/sys/vm/compact_memory") << 1 << std::flush;
+  return meminfo("CmaFree");
+}
+
 struct Borrower {
   std::optional<Peer> peer;
   std::vector<std::pair<UniqueFd, std::uint64_t>> memory;
@@ -21,7 +35,9 @@ struct Borrower {
 
 TEST(CmaClaims, AThousandByEightBorrowersLeaveNothingMissing) {
   if (cma_heap().empty()) GTEST_SKIP() << "waived: no CMA heap in CARVEOUT_TEST_HEAP";
-  const std::uint64_t before = meminfo("CmaFree");
+  const std::uint64_t before = cma_free();
+  const char* wanted = std::getenv("CARVEOUT_TEST_CLAIMS");  // NOLINT(concurrency-mt-unsafe)
+  const int claims = wanted == nullptr ? 1000 : std::atoi(wanted);
   std::mt19937_64 random(20261130);
   std::uint64_t quiet = 0;
   std::uint64_t granted = 0;
@@ -35,7 +51,7 @@ TEST(CmaClaims, AThousandByEightBorrowersLeaveNothingMissing) {
       for (Borrower& borrower : borrowers)
         borrower = {};
     };
-    for (int step = 0; step < 1000; ++step) {
+    for (int step = 0; step < claims; ++step) {
       Borrower& borrower = borrowers[random() % borrowers.size()];
       if (!borrower.peer) borrower.peer = daemon.connect();
       const std::uint64_t ask = (1 + random() % 8) * kSlice - random() % 100;
@@ -64,14 +80,15 @@ TEST(CmaClaims, AThousandByEightBorrowersLeaveNothingMissing) {
     EXPECT_TRUE(eventually([&] { return missing(daemon) == 0 && largest(daemon) == size; }))
         << daemon.status();
   }
-  EXPECT_GT(granted, 300U);
-  EXPECT_TRUE(eventually([&] { return meminfo("CmaFree") == before; }))
-      << meminfo("CmaFree") << " of " << before;
+  EXPECT_GT(granted * 3, static_cast<std::uint64_t>(claims));
+  // A few pages of others' come back into it at once; what we could have lost is slices.
+  const std::uint64_t after = cma_free();
+  EXPECT_LT(before - std::min(before, after), kSlice) << after << " of " << before;
   std::printf(
-      "1000 asks, %llu granted, missing 0 at %llu quiet moments, CmaFree %llu before and %llu "
+      "%d asks, %llu granted, missing 0 at %llu quiet moments, CmaFree %llu before and %llu "
       "after\n",
-      static_cast<unsigned long long>(granted), static_cast<unsigned long long>(quiet),
-      static_cast<unsigned long long>(before), static_cast<unsigned long long>(meminfo("CmaFree")));
+      claims, static_cast<unsigned long long>(granted), static_cast<unsigned long long>(quiet),
+      static_cast<unsigned long long>(before), static_cast<unsigned long long>(after));
 }
 
 }  // namespace

@@ -56,7 +56,7 @@ std::string refusal(const DaemonProcess& daemon, std::uint64_t bytes) {
   return reply.descriptors.empty() ? reply.bytes : "it was granted";
 }
 
-Outcome refuse(const std::vector<std::string>& options, User user) {
+Outcome run_carveoutd(const std::vector<std::string>& options, User user) {
   const TempDir directory;
   const std::string key = directory.file("key");
   write_file(key, "secret\n", 0640);
@@ -76,7 +76,11 @@ Outcome refuse(const std::vector<std::string>& options, User user) {
                {carveoutd, "--socket", directory.file("lend.sock"), "--control",
                 directory.file("control.sock"), "--key-file", key, "--ledger", "none"});
   words.insert(words.end(), options.begin(), options.end());
-  Outcome outcome = run(words);
+  return run(words);
+}
+
+Outcome refuse(const std::vector<std::string>& options, User user) {
+  Outcome outcome = run_carveoutd(options, user);
   // What people are told is for the record of the run.
   std::printf("%s", outcome.error.c_str());
   return outcome;

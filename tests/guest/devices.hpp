@@ -31,7 +31,10 @@ constexpr std::uint64_t kMib = 1 << 20;
 [[nodiscard]] std::string refusal(const DaemonProcess& daemon, std::uint64_t bytes);
 
 enum class User { kRoot, kNobody };
-// carveoutd with a key and sockets of its own, which has to refuse to start.
+// carveoutd with a key and sockets of its own, to its end.
+[[nodiscard]] Outcome run_carveoutd(const std::vector<std::string>& options,
+                                    User user = User::kRoot);
+// ... which has to refuse to start.
 [[nodiscard]] Outcome refuse(const std::vector<std::string>& options, User user = User::kRoot);
 
 // A process that has inherited what is open here and does `body` with it: its exit code.

@@ -2,10 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -18,6 +20,23 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+
+void send_descriptor(int socket, int descriptor) {
+  char byte = 0;
+  iovec data{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof descriptor)] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof descriptor);
+  std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+  ASSERT_EQ(::sendmsg(socket, &message, MSG_NOSIGNAL), 1);
+}
 
 // A CMA pool never yields its whole size: 510 of 512 MiB.
 class CmaHeap : public testing::Test {
@@ -139,6 +158,22 @@ TEST_F(CmaHeap, AMappingIsKeptAsWell) {
               AllOf(HasSubstr(std::to_string(::getpid())), HasSubstr("mapping")));
   mapping.reset();
   EXPECT_TRUE(eventually([&] { return missing(daemon) == 0; })) << daemon.status();
+}
+
+TEST_F(CmaHeap, HoldersSaysWhatItCannotSee) {
+  const DaemonProcess daemon(CARVEOUTD, options({"--allow-partial"}));
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  const UniqueFd receiver(ends[0]);
+  const UniqueFd sender(ends[1]);
+  {
+    const Peer borrower = daemon.connect();
+    const UniqueFd memory = borrower.alloc(2 * kSlice);
+    send_descriptor(sender.get(), memory.get());
+  }
+  EXPECT_TRUE(eventually([&] { return missing(daemon) == 2 * kSlice; })) << daemon.status();
+  const Outcome holders = run({CARVEOUTCTL, "--control", daemon.control(), "holders"});
+  EXPECT_THAT(holders.output + holders.error, HasSubstr("4 MiB more are missing"));
 }
 
 TEST_F(CmaHeap, WhatIsKeptCountsAgainstItsUser) {

@@ -23,8 +23,8 @@ class ClaimReservation : public testing::Test {
  protected:
   ClaimReservation() { options_.size = mib(32); }
 
-  Result<Bytes> claim(std::uint64_t lent = 0) {
-    return claim_reservation(hold_, Slices(lent).bytes(), options_);
+  Result<Bytes> claim(std::uint64_t lent = 0, std::uint64_t lost = 0) {
+    return claim_reservation(hold_, Slices(lent).bytes(), Slices(lost).bytes(), options_);
   }
 
   Options options_;
@@ -130,7 +130,7 @@ TEST_F(ClaimReservation, WithSomethingLentLessIsMissing) {
   for (const bool allow_partial : {false, true}) {
     options_.allow_partial = allow_partial;
     Hold hold(pool_.source(), mib(32));
-    const auto claimed = claim_reservation(hold, Slices(5).bytes(), options_);
+    const auto claimed = claim_reservation(hold, Slices(5).bytes(), Bytes(0), options_);
     ASSERT_TRUE(claimed);
     EXPECT_EQ(*claimed, mib(32));
     EXPECT_EQ(hold.held(), Slices(8).bytes());
@@ -165,6 +165,20 @@ TEST(Holds, ByDefaultWhatADisplayDriverHas) {
     options.hold = "no";
     EXPECT_FALSE(holds(options)) << backend;
   }
+}
+
+// Whoever had them may have the memory still.
+TEST_F(ClaimReservation, WhatWasLostMayBeMissing) {
+  pool_.take(0, 2);
+  const auto claimed = claim(0, 2);
+  ASSERT_TRUE(claimed) << claimed.error().describe();
+  EXPECT_EQ(*claimed, options_.size);
+  EXPECT_EQ(hold_.missing(), Slices(2).bytes());
+}
+
+TEST_F(ClaimReservation, MoreThanWasLostMayNot) {
+  pool_.take(0, 3);
+  EXPECT_FALSE(claim(0, 2));
 }
 
 }  // namespace

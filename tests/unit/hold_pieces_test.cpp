@@ -106,5 +106,101 @@ TEST_F(HoldOfTwoRuns, EverySmallLeaseThatEndsLeavesTheLargestAsItIs) {
   }
 }
 
+// As CMA, which refuses what it has while others' pages are on their way out of it.
+class HoldOfAnUnsteadyPool : public testing::Test {
+ protected:
+  HoldOfAnUnsteadyPool() { hold_.fill(); }
+  // The next `times` asks are refused.
+  void refuse(int times) {
+    pool_.on_allocate = [this, times]() mutable {
+      pool_.allocate_error.reset();
+      if (times-- > 0) pool_.allocate_error = Error{Code::kExhausted, 0, "", "for a moment"};
+    };
+  }
+  [[nodiscard]] HoldFigures figures() const { return hold_.figures(); }
+
+  test::ContiguousPool pool_{16};
+  Hold hold_{pool_.source(), Slices(16).bytes()};
+};
+
+TEST_F(HoldOfAnUnsteadyPool, WhatWasOneIsAskedForAgain) {
+  int asks = 0;
+  pool_.on_allocate = [&] {
+    ++asks;
+    pool_.allocate_error.reset();
+    // The grant itself is the first.
+    if (asks == 2 || asks == 3) pool_.allocate_error = Error{Code::kExhausted, 0, "", "busy"};
+  };
+  EXPECT_TRUE(hold_.allocate(Slices(2).bytes()));
+  EXPECT_EQ(figures().largest, Slices(14).bytes());
+  EXPECT_FALSE(figures().broken);
+}
+
+TEST_F(HoldOfAnUnsteadyPool, WhatStaysBrokenIsJoinedLater) {
+  int asks = 0;
+  pool_.on_allocate = [&] {
+    ++asks;
+    pool_.allocate_error.reset();
+    if (asks >= 2 && asks <= 4) pool_.allocate_error = Error{Code::kExhausted, 0, "", "busy"};
+  };
+  EXPECT_TRUE(hold_.allocate(Slices(2).bytes()));
+  EXPECT_EQ(hold_.held(), Slices(14).bytes());
+  EXPECT_EQ(figures().largest, Slices(7).bytes());
+  EXPECT_TRUE(figures().broken);
+  hold_.join();
+  EXPECT_EQ(figures().largest, Slices(14).bytes());
+  EXPECT_FALSE(figures().broken);
+}
+
+TEST_F(HoldOfAnUnsteadyPool, WithNothingLentItShouldBeOne) {
+  auto buffer = hold_.allocate(Slices(2).bytes());
+  ASSERT_TRUE(buffer);
+  *buffer = Buffer();
+  hold_.give_back(Slices(2).bytes());
+  hold_.fill();
+  refuse(3);
+  hold_.join();
+  EXPECT_EQ(figures().largest, Slices(14).bytes());
+  EXPECT_TRUE(figures().joined);
+  EXPECT_TRUE(figures().broken);
+  hold_.join();
+  EXPECT_EQ(figures().largest, Slices(16).bytes());
+  EXPECT_FALSE(figures().broken);
+}
+
+TEST_F(HoldOfAnUnsteadyPool, AroundALeaseItNeedNotBe) {
+  const auto first = hold_.allocate(Slices(4).bytes());
+  const auto between = hold_.allocate(Slices(1).bytes());
+  ASSERT_TRUE(first && between);
+  {
+    auto gone = hold_.allocate(Slices(3).bytes());
+    ASSERT_TRUE(gone);
+  }
+  hold_.give_back(Slices(3).bytes());
+  hold_.fill();
+  hold_.join();
+  EXPECT_FALSE(figures().broken);
+}
+
+// Each piece has a descriptor.
+TEST(HoldOfManyPieces, IsOfNoMoreThanItMay) {
+  test::ContiguousPool pool(16);
+  for (std::uint64_t slice = 3; slice < 16; slice += 4)
+    pool.take(slice, 1);
+  Hold hold(pool.source(), Slices(12).bytes(), 2);
+  hold.fill();
+  EXPECT_LE(hold.held(), Slices(6).bytes());
+  EXPECT_EQ(hold.held() + hold.missing(), Slices(12).bytes());
+  for (std::uint64_t slice = 3; slice < 16; slice += 4)
+    pool.leave(slice, 1);
+  hold.retry();
+  EXPECT_FALSE(hold.figures().joined) << "fewer pieces would make room for more";
+  hold.join();
+  hold.retry();
+  hold.join();
+  hold.retry();
+  EXPECT_EQ(hold.missing(), Bytes(0));
+}
+
 }  // namespace
 }  // namespace carveout::daemon

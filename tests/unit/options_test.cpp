@@ -227,6 +227,30 @@ TEST_F(OptionsTest, BackendIsOneThatThereIs) {
   }
 }
 
+TEST_F(OptionsTest, AHeapIsNamed) {
+  expect_usage({"--backend", "dma-heap"}, "--heap");
+  EXPECT_EQ(good({"--backend", "dma-heap", "--heap", "reserved"}).heap, "reserved");
+}
+
+TEST_F(OptionsTest, OfAnotherBackendAreMistakes) {
+  expect_usage({"--heap", "system"}, "--heap is only for --backend dma-heap");
+  expect_usage({"--backend", "drm", "--heap", "system"}, "--heap is only for --backend dma-heap");
+  expect_usage({"--card", "auto"}, "--card is only for --backend drm");
+  expect_usage({"--lend-as", "nvidia"}, "--lend-as is only for --backend drm");
+  expect_usage({}, "--allow-display is only for --backend drm", "allow-display=true\n");
+  const Options drm = good({"--backend", "drm", "--card", "/dev/dri/card1", "--lend-as", "nvidia",
+                            "--allow-display", "--allow-partial"});
+  EXPECT_EQ(drm.card, "/dev/dri/card1");
+  EXPECT_EQ(drm.lend_as, "nvidia");
+  EXPECT_TRUE(drm.allow_display && drm.allow_partial);
+}
+
+TEST_F(OptionsTest, OfAHoldAreMistakesWithoutIt) {
+  expect_usage({"--allow-partial"}, "--allow-partial is only for --hold yes");
+  expect_usage({"--backend", "drm", "--hold", "no", "--allow-partial"}, "--allow-partial");
+  EXPECT_TRUE(good({"--hold", "yes", "--allow-partial"}).allow_partial);
+}
+
 TEST_F(OptionsTest, SocketsAreNotNamedTwice) {
   expect_usage({"--socket", "/a", "--socket", "/b", "--socket", "/a"}, "--socket");
   expect_usage({}, "--socket", "socket=/a\nsocket=/a\n");

@@ -141,6 +141,22 @@ void note_limits(const ProcScan& scan, Known& known) {
   if (scan.hides) known.notes.push_back(cat("some processes are hidden (hidepid)", remedy));
 }
 
+// What nothing in /proc shows: a descriptor on its way through a socket, an import of a driver's,
+// or a process that has something else than lent memory of that kind.
+void note_unseen(std::uint64_t missing, const std::vector<Holder>& rows, Known& known) {
+  std::map<std::uint64_t, std::uint64_t> kept;  // by inode: several may hold one
+  for (const Holder& row : rows) {
+    if (row.state != "lent") kept[row.holding.inode] = row.size.count();
+  }
+  std::uint64_t seen = 0;
+  for (const auto& [inode, bytes] : kept)
+    seen += bytes;
+  if (missing > seen) {
+    known.notes.push_back(cat(format_bytes(Bytes(missing - seen)),
+                              " more are missing, held by what /proc does not show"));
+  }
+}
+
 rapidjson::Document written(const std::vector<Holder>& rows, std::uint64_t unexamined,
                             const std::vector<std::string>& notes) {
   rapidjson::Document reply(rapidjson::kObjectType);
@@ -232,6 +248,7 @@ Result<rapidjson::Document> holders(const HoldersQuery& query) {
     std::erase_if(rows, [&query](const Holder& row) { return row.lease != query.lease; });
   }
   note_limits(*scan, *known);
+  if (status && !query.lease) note_unseen(number(*status, "missing_bytes"), rows, *known);
   return written(rows, scan->unexamined, known->notes);
 }
 
