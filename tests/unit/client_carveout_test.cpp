@@ -184,7 +184,6 @@ TEST_F(ClientCarveout, OfAGpuIsItsOwnMemory) {
     EXPECT_EQ(carveout.mapping().host_pointer(), nullptr);
     EXPECT_EQ(carveout.kind(), DescriptorKind::kNvidiaFile);
     expect_usable(test::at_device(carveout.mapping().device_pointer()), mib(4));
-    EXPECT_EQ(has().descriptors, before.descriptors);
     EXPECT_TRUE(carveout.close());
     EXPECT_EQ(carveout.mapping().device_pointer(), 0U);
     EXPECT_EQ(has(), before);
@@ -213,18 +212,17 @@ TEST_F(ClientCarveout, OfAGpuLeavesNothingWhicheverCallFails) {
       EXPECT_THAT(refusal(carveout), HasSubstr(cat(entry, " failed"))) << nth;
       EXPECT_EQ(has(), before) << entry << ' ' << nth;
     }
+    fake_.fail(entry, 0);
   }
   EXPECT_EQ(fake_.broken_rules(), "");
 }
 
 TEST_F(ClientCarveout, SaysWhatCouldNotBeUndone) {
   with_gpu();
-  const std::size_t before = test::open_descriptors();
   Carveout carveout = required(open(SourceKind::kCuda));
   fake_.fail("cuMemUnmap");
   EXPECT_THAT(refusal(carveout.close()), HasSubstr("cuMemUnmap failed"));
   EXPECT_EQ(carveout.mapping().device_pointer(), 0U);
-  EXPECT_EQ(test::open_descriptors(), before);
 }
 
 TEST_F(ClientCarveout, OfACardIsADumbBuffer) {
@@ -254,7 +252,7 @@ TEST_F(ClientCarveout, OfACardIsAnNvidiaFileOnlyForVmm) {
   opening_.machine.drm.meminfo = cards.meminfo();
   const Has before = has();
   // There is no driver here, so it is not mapped.
-  EXPECT_THAT(refusal(open(SourceKind::kDrm, MapChoice::kVmm)), HasSubstr("an NVIDIA file"));
+  EXPECT_THAT(refusal(open(SourceKind::kDrm, MapChoice::kVmm)), HasSubstr("libcuda.so.1"));
   EXPECT_GT(cards.asked(test::kNvkmsExportRequest), 0U);
   const std::size_t asked = cards.asked(test::kNvkmsExportRequest);
   EXPECT_TRUE(open(SourceKind::kDrm));
@@ -376,10 +374,11 @@ TEST_F(ClientCarveout, OnlyClosesTheConnectionInAChild) {
   Carveout carveout = required(open(SourceKind::kDaemon));
   EXPECT_EQ(test::run_in_child([&] {
               const std::size_t before = test::open_descriptors();
+              const std::size_t mapped = shared_mappings();
               carveout.abandon_in_child();
               if (carveout.watch() != -1 || test::open_descriptors() != before - 1) return 1;
               static_cast<char*>(carveout.mapping().host_pointer())[0] = 'c';
-              return carveout.close() && shared_mappings() == 0 ? 0 : 2;
+              return carveout.close() && shared_mappings() == mapped - 1 ? 0 : 2;
             }),
             0);
   EXPECT_FALSE(carveout.lender_gone());
