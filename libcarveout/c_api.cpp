@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <new>
 #include <optional>
 #include <string>
@@ -31,6 +32,8 @@ using carveout::client::Settings;
 using carveout::client::SourceKind;
 
 struct carveout_handle {
+  carveout_handle(Carveout opened, Opening with)
+      : carveout(std::move(opened)), opening(std::move(with)) {}
   Carveout carveout;
   Opening opening;  // for its log
 };
@@ -325,7 +328,7 @@ carveout_status_t carveout_open(const carveout_options_t* options, carveout_t** 
     auto opened = open(*known, *opening);
     if (!opened) return answer(opened.error(), error);
     if (!*opened) return answer(CARVEOUT_OFF, error);
-    *handle = new carveout_handle{**std::move(opened), *std::move(opening)};
+    *handle = std::make_unique<carveout_handle>(**std::move(opened), *std::move(opening)).release();
     return answer(CARVEOUT_OK, error);
   });
 }

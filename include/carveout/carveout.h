@@ -38,6 +38,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* C's names, not the project's C++ ones. NOLINTBEGIN(readability-identifier-naming) */
+
 /* Of this header. While MAJOR is 0, a new MINOR may change the ABI, and the library's soname says
  * so. */
 #define CARVEOUT_VERSION_MAJOR 0
@@ -252,5 +254,7 @@ CARVEOUT_API carveout_status_t carveout_close(carveout_t* handle,
 #ifdef __cplusplus
 }
 #endif
+
+/* NOLINTEND(readability-identifier-naming) */
 
 #endif
