@@ -25,7 +25,8 @@ static int use_memory(const struct calls* call, carveout_t* memory) {
     if (words[i] != 0) return 1;
     words[i] = i;
   }
-  if (call->watch_fd(memory) != -1 || call->is_lender_gone(memory) != 0) return 1;
+  const int lent = info.source == CARVEOUT_SOURCE_DAEMON;
+  if ((call->watch_fd(memory) >= 0) != lent || call->is_lender_gone(memory) != 0) return 1;
   printf("%llu bytes of %s by %s, all zero\n", (unsigned long long)info.bytes, info.source_name,
          info.map_name);
   return call->close(memory, NULL) == CARVEOUT_OK ? 0 : 1;

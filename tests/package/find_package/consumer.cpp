@@ -7,7 +7,8 @@ namespace {
 
 int use_memory(carveout::Carveout memory) {
   auto* const bytes = static_cast<unsigned char*>(memory.host_pointer());
-  if (bytes == nullptr || memory.watch_fd() != -1 || memory.is_lender_gone()) return 1;
+  const bool lent = memory.info().source == CARVEOUT_SOURCE_DAEMON;
+  if (bytes == nullptr || (memory.watch_fd() >= 0) != lent || memory.is_lender_gone()) return 1;
   const bool zero = std::all_of(bytes, bytes + memory.bytes(), [](auto byte) { return byte == 0; });
   std::fill(bytes, bytes + memory.bytes(), static_cast<unsigned char>(1));
   std::cout << memory.bytes() << " bytes of " << memory.info().source_name << " by "
