@@ -108,16 +108,14 @@ template <std::size_t N>
 void copy_text(std::string_view text, char (&to)[N]) {  // NOLINT: C's
   constexpr std::string_view kCut = "...";
   if (text.size() < N) {
-    std::memcpy(to, text.data(), text.size());
-    to[text.size()] = '\0';
+    *std::copy(text.begin(), text.end(), to) = '\0';
     return;
   }
   std::size_t length = N - 1 - kCut.size();
   while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xc0U) == 0x80U)
     --length;
-  std::memcpy(to, text.data(), length);
-  std::memcpy(to + length, kCut.data(), kCut.size());
-  to[length + kCut.size()] = '\0';
+  char* const end = std::copy_n(text.begin(), length, to);
+  *std::copy(kCut.begin(), kCut.end(), end) = '\0';
 }
 
 carveout_status_t answer(carveout_status_t status, carveout_error_t* error,
@@ -326,7 +324,11 @@ carveout_status_t carveout_open(const carveout_options_t* options, carveout_t** 
     auto opening = opening_of(*known);
     if (!opening) return answer(opening.error(), error);
     auto opened = open(*known, *opening);
-    if (!opened) return answer(opened.error(), error);
+    if (!opened) {
+      // Whole, where the caller's structure may have to cut it.
+      if (opening->log) opening->log(LogLevel::kInfo, opened.error().describe());
+      return answer(opened.error(), error);
+    }
     if (!*opened) return answer(CARVEOUT_OFF, error);
     *handle = std::make_unique<carveout_handle>(**std::move(opened), *std::move(opening)).release();
     return answer(CARVEOUT_OK, error);

@@ -396,6 +396,24 @@ TEST_F(CApi, SaysWhatItDoesToWhoeverWantsToKnow) {
   ASSERT_EQ(open(), CARVEOUT_OK) << error_.message;
   EXPECT_GE(context, 1);
   EXPECT_THAT(lines, ElementsAre(StartsWith("4 MiB of ordinary memory")));
+  ASSERT_EQ(carveout_close(handle_, nullptr), CARVEOUT_OK);
+  options_.bytes = 0;
+  expect_refused(CARVEOUT_ERROR_INVALID, "CARVEOUT_MIB", "must be");
+  EXPECT_EQ(lines.back(), error_.message);
+}
+
+TEST_F(CApi, CutsALongMessageBetweenTwoCharacters) {
+  constexpr std::size_t kMost = sizeof error_.message - 1;
+  static std::string text;
+  options_.log = [](void*, int32_t, const char*) { throw std::runtime_error(text); };
+  text = std::string(kMost, 'x');
+  expect_refused(CARVEOUT_ERROR_INTERNAL, "", text.c_str());
+  text += 'x';
+  expect_refused(CARVEOUT_ERROR_INTERNAL, "", "");
+  EXPECT_EQ(error_.message, std::string(kMost - 3, 'x') + "...");
+  text.replace(kMost - 4, 2, "\xc3\xbc");
+  expect_refused(CARVEOUT_ERROR_INTERNAL, "", "");
+  EXPECT_EQ(error_.message, std::string(kMost - 4, 'x') + "...");
 }
 
 TEST_F(CApi, LetsNoExceptionPass) {
