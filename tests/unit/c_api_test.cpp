@@ -3,23 +3,19 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "carveout/carveout.h"
-#include "unit/client_lender_fixture.hpp"
+#include "unit/c_api_fixture.hpp"
 
 namespace carveout::client {
 namespace {
 
-using test::Answer;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
@@ -30,58 +26,6 @@ template <typename Struct>
 struct Later {
   Struct known;
   unsigned char more[64];
-};
-
-class CApi : public testing::Test {
- protected:
-  void SetUp() override {
-    for (const char* row :
-         {"CARVEOUT", "CARVEOUT_SOURCE", "CARVEOUT_MIB", "CARVEOUT_MAP", "CARVEOUT_SOCKET"}) {
-      ::unsetenv(row);
-    }
-    std::memset(&error_, 0x55, sizeof error_);
-    error_.struct_size = sizeof error_;
-    ASSERT_EQ(carveout_options_init(&options_, sizeof options_), CARVEOUT_OK);
-    options_.source = CARVEOUT_SOURCE_MEMFD;
-    options_.map = CARVEOUT_MAP_HOST;
-    options_.bytes = mib(4).count();
-  }
-  void TearDown() override {
-    EXPECT_EQ(carveout_close(handle_, nullptr), CARVEOUT_OK);
-    EXPECT_EQ(test::open_descriptors(), descriptors_);
-    EXPECT_EQ(shared_mappings(), mappings_);
-  }
-
-  carveout_status_t open() { return open(&options_); }
-  carveout_status_t open(const carveout_options_t* options) {
-    return carveout_open(options, &handle_, &error_);
-  }
-  // Refused with that status, setting, and text, and nothing is open.
-  void expect_refused(carveout_status_t status, const char* setting, const char* text) {
-    expect_refused(&options_, status, setting, text);
-  }
-  void expect_refused(const carveout_options_t* options, carveout_status_t status,
-                      const char* setting, const char* text) {
-    handle_ = reinterpret_cast<carveout_t*>(this);
-    EXPECT_EQ(open(options), status) << error_.message;
-    EXPECT_EQ(handle_, nullptr);
-    EXPECT_EQ(error_.status, status);
-    EXPECT_STREQ(error_.setting, setting);
-    EXPECT_THAT(error_.message, HasSubstr(text));
-  }
-  [[nodiscard]] carveout_info_t info() const {
-    carveout_info_t info;
-    info.struct_size = sizeof info;
-    EXPECT_EQ(carveout_get_info(handle_, &info), CARVEOUT_OK);
-    return info;
-  }
-
-  std::size_t descriptors_ = test::open_descriptors();
-  std::size_t mappings_ = shared_mappings();
-  test::TemporaryDirectory directory_;
-  carveout_options_t options_;
-  carveout_t* handle_ = nullptr;
-  carveout_error_t error_;
 };
 
 TEST_F(CApi, SaysItsVersion) {
@@ -298,87 +242,6 @@ TEST_F(CApi, TakesALaterVersionsStructuresUnlessTheyAskForMore) {
   for (const unsigned char* more : {options.more, error.more, info.more}) {
     EXPECT_TRUE(std::all_of(more, more + 64, [](unsigned char byte) { return byte == 0; }));
   }
-}
-
-// --- lent ---
-
-class CApiLent : public CApi {
- protected:
-  void SetUp() override {
-    CApi::SetUp();
-    options_.source = CARVEOUT_SOURCE_DAEMON;
-    options_.socket_path = path_.c_str();
-    options_.key = "swordfish";
-  }
-  void TearDown() override {
-    memory_.reset();
-    CApi::TearDown();
-  }
-
-  std::string path_ = directory_.path("lend.sock");
-  UniqueFd memory_ = test::make_memory(mib(4).count());
-};
-
-TEST_F(CApiLent, SaysWhatTheLenderSays) {
-  {
-    const test::ScriptedLender lender(path_, {Answer{{{kFull}}}});
-    expect_refused(CARVEOUT_ERROR_REFUSED, "", "not enough free carveout");
-  }
-  ::unlink(path_.c_str());
-  const test::ScriptedLender lender(path_, {Answer{{{kWrongKey}}}});
-  expect_refused(CARVEOUT_ERROR_REFUSED, "", "missing or unknown key");
-}
-
-TEST_F(CApiLent, TellsItsErrorsApart) {
-  struct Row {
-    Answer answer;
-    carveout_status_t status;
-  };
-  options_.timeout_ms = 200;
-  for (const Row& row :
-       {Row{{}, CARVEOUT_ERROR_TIMED_OUT}, Row{{{}, test::Then::kClose}, CARVEOUT_ERROR_CLOSED},
-        Row{{{{kGrant}}}, CARVEOUT_ERROR_PROTOCOL}}) {
-    const test::ScriptedLender lender(path_, {row.answer});
-    expect_refused(row.status, "", "");
-    ::unlink(path_.c_str());
-  }
-}
-
-TEST_F(CApiLent, CanBeWatched) {
-  test::ScriptedLender lender(path_, {Answer{{{kGrant, {memory_.get()}}}}});
-  ASSERT_EQ(open(), CARVEOUT_OK) << error_.message;
-  EXPECT_EQ(info().lender_base, 10739515392U);
-  EXPECT_TRUE(test::is_close_on_exec(carveout_watch_fd(handle_)));
-  EXPECT_EQ(carveout_is_lender_gone(handle_), 0);
-  lender.kill();
-  EXPECT_EQ(carveout_is_lender_gone(handle_), 1);
-}
-
-TEST_F(CApiLent, LeavesTheLeaseToTheParentOfAFork) {
-  const test::ScriptedLender lender(path_, {Answer{{{kGrant, {memory_.get()}}}}});
-  ASSERT_EQ(open(), CARVEOUT_OK) << error_.message;
-  EXPECT_EQ(test::run_in_child([&] {
-              carveout_after_fork_in_child(handle_);
-              if (carveout_watch_fd(handle_) != -1) return 1;
-              if (carveout_is_lender_gone(handle_) != 1) return 2;
-              return carveout_close(handle_, nullptr) == CARVEOUT_OK ? 0 : 3;
-            }),
-            0);
-  EXPECT_EQ(carveout_is_lender_gone(handle_), 0);
-}
-
-TEST_F(CApiLent, IsNoCancellationPoint) {
-  const test::ScriptedLender silent(path_, {Answer{}});
-  options_.timeout_ms = 300;
-  carveout_status_t status = CARVEOUT_OK;
-  std::thread other([&] {
-    status = open();
-    ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, nullptr);
-  });
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  ::pthread_cancel(other.native_handle());
-  other.join();
-  EXPECT_EQ(status, CARVEOUT_ERROR_TIMED_OUT);
 }
 
 // --- the log ---
