@@ -122,7 +122,7 @@ typedef struct carveout_options {
   int32_t source; /* carveout_source_t [CARVEOUT_SOURCE]. Default: CARVEOUT_SOURCE_DAEMON */
   int32_t map;    /* carveout_map_t [CARVEOUT_MAP]. Default: CARVEOUT_MAP_AUTO */
   /* The CUDA device's number. -1, the default: that of the calling thread's current context, or
-   * device 0. CARVEOUT_SOURCE_CUDA takes its memory from it, too (-1: from device 0). */
+   * device 0. CARVEOUT_SOURCE_CUDA also takes its memory from it; there, -1 is device 0. */
   int32_t device;
   /* Rounded up to whole slices of 2 MiB [CARVEOUT_MIB, in MiB]. Default: 1792 MiB, never "what is
    * free". What is less is refused, not given. */

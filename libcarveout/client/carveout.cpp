@@ -66,6 +66,11 @@ Error blame(const char* row, Error problem) {
   return problem;
 }
 
+// Of the source cuda.
+int device_of(const Opening& opening) {
+  return opening.device.value_or(0);
+}
+
 Result<std::unique_ptr<Source>> open_source(const Settings& settings, const Opening& opening) {
   const Machine& machine = opening.machine;
   switch (settings.source) {
@@ -86,7 +91,7 @@ Result<std::unique_ptr<Source>> open_source(const Settings& settings, const Open
       return source;
     }
     case SourceKind::kCuda:
-      return open_cuda_source({opening.device.value_or(0), machine.cuda_library});
+      return open_cuda_source({device_of(opening), machine.cuda_library});
     case SourceKind::kMemfd:
     case SourceKind::kDaemon:  // not asked for
       break;
@@ -177,8 +182,9 @@ Result<Carveout> Carveout::open_completed(const Settings& settings, const Openin
   if (!taken) return std::move(taken).error();
   say(opening, LogLevel::kInfo, taken->description);
   const cuda::File file{file_kind_of(taken->kind), taken->memory.get(), taken->size};
-  auto mapping =
-      cuda::map(file, {strategy_of(settings.map), opening.device, opening.machine.cuda_library});
+  cuda::MapSettings how{strategy_of(settings.map), opening.device, opening.machine.cuda_library};
+  if (settings.source == SourceKind::kCuda) how.device = device_of(opening);
+  auto mapping = cuda::map(file, how);
   if (!mapping) {
     Error problem = std::move(mapping).error();
     // A strategy that was asked for by name, and is none for this kind of memory.

@@ -35,8 +35,10 @@ struct Machine {
 
 // What has no row in the environment.
 struct Opening {
-  std::optional<int> device = {};  // none: the current context's, or device 0
-  Log log = {};                    // called during open() and close(), by the same thread
+  // None: the current context's, or device 0; with the source cuda always the latter, since its
+  // memory is mapped where it lies.
+  std::optional<int> device = {};
+  Log log = {};  // called during open() and close(), by the same thread
   Machine machine = {};
 };
 

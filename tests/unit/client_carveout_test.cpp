@@ -193,6 +193,27 @@ TEST_F(ClientCarveout, OfAGpuIsItsOwnMemory) {
   EXPECT_EQ(fake_.broken_rules(), "");
 }
 
+TEST_F(ClientCarveout, OfAGpuIsMappedWhereItLies) {
+  with_gpu();
+  fake_.set("devices", 2);
+  const cuda::CUcontext other = fake_.make_context(1);
+  ASSERT_EQ(fake_.call(cuda::kCtxPushCurrent)(other), cuda::kSuccess);
+  const int pushes = fake_.calls("cuCtxPushCurrent");
+  const int retained = fake_.calls("cuDevicePrimaryCtxRetain");
+  {
+    const Carveout carveout = required(open(SourceKind::kCuda));
+    EXPECT_GT(fake_.calls("cuCtxPushCurrent"), pushes);
+    EXPECT_EQ(fake_.calls("cuDevicePrimaryCtxRetain"), retained + 2)
+        << "the source's and the mapping's are device 0's, not the current one";
+    expect_usable(test::at_device(carveout.mapping().device_pointer()), mib(4));
+    EXPECT_EQ(fake_.current(), other);
+  }
+  cuda::CUcontext popped = nullptr;
+  ASSERT_EQ(fake_.call(cuda::kCtxPopCurrent)(&popped), cuda::kSuccess);
+  EXPECT_EQ(popped, other);
+  EXPECT_EQ(fake_.broken_rules(), "");
+}
+
 TEST_F(ClientCarveout, OfAGpuLeavesNothingWhicheverCallFails) {
   with_gpu();
   ASSERT_TRUE(open(SourceKind::kCuda));
