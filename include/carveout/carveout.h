@@ -16,8 +16,8 @@
  * what a later version appends is then neither read nor written for an older caller. A structure
  * that is passed in may be longer than this library's if all that is beyond is zero.
  *
- * Sizes are in bytes, times in milliseconds. Text is UTF-8, ends with a zero byte, and has neither
- * a path from a setting nor the key in it.
+ * Sizes are in bytes, times in milliseconds. Text is UTF-8, ends with a zero byte, and never has
+ * the key in it. Where a setting is to blame, an error names it and does not show its value.
  *
  * Threads: different handles from any threads at once. On one handle: carveout_get_info(),
  * carveout_watch_fd() and carveout_is_lender_gone() from any threads at once; carveout_close() and
@@ -28,9 +28,9 @@
  * close-on-exec.
  *
  * fork(): see carveout_after_fork_in_child(). Process exit: nothing has to be done. The kernel
- * takes everything back, and the lease ends with the process. carveout_close() may be
- * called from a static object's destructor or an atexit() function: once CUDA may be gone, nothing
- * is asked of it.
+ * takes everything back, and the lease ends with the process. carveout_close() may be called from
+ * a static object's destructor or an atexit() function: once CUDA may be gone, nothing is asked of
+ * it.
  */
 #ifndef CARVEOUT_CARVEOUT_H
 #define CARVEOUT_CARVEOUT_H
@@ -168,8 +168,7 @@ typedef struct carveout_info {
   const char* why_not;     /* what CARVEOUT_MAP_AUTO tried before, and why that failed; or "" */
 } carveout_info_t;
 
-/* The library's version, "0.1.0"; it may be newer than the header's. Valid for ever. Cannot fail.
- */
+/* The library's version, "0.1.0"; it may be newer than the header's. Valid for ever. */
 CARVEOUT_API const char* carveout_version(void) CARVEOUT_NOEXCEPT;
 
 /* "CARVEOUT_ERROR_REFUSED" and so on; "CARVEOUT_ERROR_?" for what is none. Valid for ever. */
@@ -219,8 +218,7 @@ CARVEOUT_API carveout_status_t carveout_get_info(const carveout_t* handle,
  * (POLLHUP and POLLERR come unasked): any of these, and it stays so, means that the lender has
  * closed the connection or died. POLLIN alone means nothing. The memory remains mapped and can be
  * used, but the lender no longer counts it as lent. A lender that is restarted and keeps its leases
- * shows nothing here. -1 with a direct source, for NULL, and after carveout_after_fork_in_child().
- */
+ * shows nothing here. -1 with a direct source, NULL, and after carveout_after_fork_in_child(). */
 CARVEOUT_API int carveout_watch_fd(const carveout_t* handle) CARVEOUT_NOEXCEPT;
 
 /* What carveout_watch_fd() says now: 1 gone, 0 not. 0 with a direct source, which has no lender; 1
@@ -245,7 +243,8 @@ CARVEOUT_API void carveout_after_fork_in_child(carveout_t* handle) CARVEOUT_NOEX
  *
  * CARVEOUT_OK, or CARVEOUT_ERROR_SYSTEM where the driver refused to undo a step: the rest is undone
  * all the same and the memory given back, and what that step held may stay with the driver until
- * the process ends. error: as in carveout_open(); one that is too small is ignored.
+ * the process ends. (CARVEOUT_ERROR_OUT_OF_HEAP: the same, and there was no memory left for its
+ * words.) error: as in carveout_open(); one that is too small is ignored.
  *
  * In a forked child only what is the child's is given up. */
 CARVEOUT_API carveout_status_t carveout_close(carveout_t* handle,
