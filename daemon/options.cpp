@@ -104,8 +104,11 @@ void declare(CLI::App& app, Options& options, Texts& texts) {
       ->type_name("FILE");
   app.config_formatter(std::make_shared<WholeConfig>());
   app.allow_config_extras(CLI::config_extras_mode::error);
-  app.add_option("--backend", options.backend, "Where the memory comes from")
-      ->check(CLI::IsMember({"memfd", "dma-heap", "drm"}))
+  app.add_option(
+         "--backend", options.backend,
+         "Where the memory comes from (cuda: of a GPU, by its driver; to try things without a "
+         "reservation)")
+      ->check(CLI::IsMember({"memfd", "dma-heap", "drm", "cuda"}))
       ->capture_default_str();
   app.add_option("--heap", options.heap, "The heap's name in /dev/dma_heap (--backend dma-heap)")
       ->type_name("NAME");

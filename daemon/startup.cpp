@@ -15,6 +15,7 @@
 #include "base/file.hpp"
 #include "base/text.hpp"
 #include "listener.hpp"
+#include "source/cuda.hpp"
 #include "source/dma_heap.hpp"
 #include "source/drm.hpp"
 #include "source/memfd.hpp"
@@ -172,6 +173,7 @@ Result<std::unique_ptr<Source>> make_source(const Options& options) {
          .lend_as = options.lend_as == "nvidia" ? LendAs::kNvidia : LendAs::kDmaBuf,
          .allow_display = options.allow_display});
   }
+  if (options.backend == "cuda") return open_cuda_source({});
   return make_memfd_source();
 }
 

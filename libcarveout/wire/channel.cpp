@@ -46,9 +46,9 @@ Error hang_up() {
   return Error{Code::kClosed, 0, "the lender", "closed the connection"};
 }
 
-// Takes every descriptor out of a received message, before anything else is looked at.
-std::vector<UniqueFd> adopt_descriptors(msghdr& message) {
-  std::vector<UniqueFd> adopted;
+// Takes every descriptor out of a received message, before anything else is looked at. `adopted`
+// has room for all: between the kernel's giving them and their having an owner nothing may fail.
+void adopt_descriptors(msghdr& message, std::vector<UniqueFd>& adopted) {
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
        part = CMSG_NXTHDR(&message, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
@@ -59,7 +59,6 @@ std::vector<UniqueFd> adopt_descriptors(msghdr& message) {
       adopted.emplace_back(descriptor);
     }
   }
-  return adopted;
 }
 
 }  // namespace
@@ -168,6 +167,7 @@ Result<void> send_by(int socket, std::string_view datagram, Clock::time_point de
 
 Result<Datagram> receive_by(int socket, std::size_t limit, Clock::time_point deadline) {
   Datagram datagram;
+  datagram.descriptors.reserve(kMostDescriptors);
   alignas(cmsghdr) std::array<char, CMSG_SPACE(kMostDescriptors * sizeof(int))> control{};
   for (;;) {
     datagram.bytes.assign(limit, '\0');
@@ -178,7 +178,7 @@ Result<Datagram> receive_by(int socket, std::size_t limit, Clock::time_point dea
     message.msg_control = control.data();
     message.msg_controllen = control.size();
     const ssize_t got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (got >= 0) datagram.descriptors = adopt_descriptors(message);
+    if (got >= 0) adopt_descriptors(message, datagram.descriptors);
     if (got == 0) return hang_up();
     if (got > 0) {
       if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {

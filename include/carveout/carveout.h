@@ -1,0 +1,259 @@
+/* carveout: memory that a GB10's firmware keeps for a display, borrowed and mapped for use. The C
+ * ABI of libcarveout.so.0.
+ *
+ *     carveout_t* memory = NULL;
+ *     carveout_error_t error;
+ *     error.struct_size = sizeof error;
+ *     switch (carveout_open(NULL, &memory, &error)) {       // as the environment says
+ *       case CARVEOUT_OK:  ... carveout_get_info(), use it, carveout_close(memory, NULL); break;
+ *       case CARVEOUT_OFF: ... go on without: nobody has asked for it; break;
+ *       default:           ... error.message says why there is none, and what to do
+ *     }
+ *
+ * What holds for every call:
+ *
+ * Structures begin with struct_size, which the caller sets to the sizeof that it was compiled with;
+ * what a later version appends is then neither read nor written for an older caller. A structure
+ * that is passed in may be longer than this library's if all that is beyond is zero.
+ *
+ * Sizes are in bytes, times in milliseconds. Text is UTF-8, ends with a zero byte, and never has
+ * the key in it. Where a setting is to blame, an error names it and does not show its value.
+ *
+ * Threads: different handles from any threads at once. On one handle: carveout_get_info(),
+ * carveout_watch_fd() and carveout_is_lender_gone() from any threads at once; carveout_close() and
+ * carveout_after_fork_in_child() alone, and nothing after the former.
+ *
+ * No call raises a signal, no C++ exception leaves one, none is a cancellation point
+ * (pthread_cancel), none writes to standard output or error. Every descriptor of the library's is
+ * close-on-exec.
+ *
+ * fork(): see carveout_after_fork_in_child(). Process exit: nothing has to be done. The kernel
+ * takes everything back, and the lease ends with the process. carveout_close() may be called from
+ * a static object's destructor or an atexit() function: once CUDA may be gone, nothing is asked of
+ * it.
+ */
+#ifndef CARVEOUT_CARVEOUT_H
+#define CARVEOUT_CARVEOUT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* C's names, not the project's C++ ones. NOLINTBEGIN(readability-identifier-naming) */
+
+/* Of this header. While MAJOR is 0, a new MINOR may change the ABI, and the library's soname says
+ * so. */
+#define CARVEOUT_VERSION_MAJOR 0
+#define CARVEOUT_VERSION_MINOR 1
+#define CARVEOUT_VERSION_PATCH 0
+
+#if defined(__GNUC__)
+#define CARVEOUT_API __attribute__((visibility("default")))
+#else
+#define CARVEOUT_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#define CARVEOUT_NOEXCEPT noexcept
+#else
+#define CARVEOUT_NOEXCEPT
+#endif
+
+/* Memory that is borrowed (or the process's own, from a direct source) and mapped. */
+typedef struct carveout_handle carveout_t;
+
+/* Errors are negative. Values keep their meaning; later versions may add some. */
+typedef enum carveout_status {
+  CARVEOUT_OK = 0,
+  CARVEOUT_OFF = 1,                /* CARVEOUT is unset or 0: no error, and no handle */
+  CARVEOUT_ERROR_SYSTEM = -1,      /* a call of the kernel's or the driver's failed */
+  CARVEOUT_ERROR_INVALID = -2,     /* a setting or an argument is not acceptable */
+  CARVEOUT_ERROR_NOT_FOUND = -3,   /* no such heap, card, driver or device */
+  CARVEOUT_ERROR_EXHAUSTED = -4,   /* a direct source has less than that */
+  CARVEOUT_ERROR_REFUSED = -5,     /* the lender said no: the message has its own words */
+  CARVEOUT_ERROR_TIMED_OUT = -6,   /* the lender was silent for timeout_ms */
+  CARVEOUT_ERROR_PROTOCOL = -7,    /* the lender answered what is none, or with less than asked */
+  CARVEOUT_ERROR_CLOSED = -8,      /* the lender closed the connection without an answer */
+  CARVEOUT_ERROR_OUT_OF_HEAP = -9, /* malloc() failed in this process */
+  CARVEOUT_ERROR_INTERNAL = -10    /* a fault of the library's */
+} carveout_status_t;
+
+/* Where the memory comes from. */
+typedef enum carveout_source {
+  CARVEOUT_SOURCE_DAEMON = 0,   /* lent by carveoutd, or by another lender with its protocol */
+  CARVEOUT_SOURCE_DRM = 1,      /* dumb buffers of a DRM card, without a daemon */
+  CARVEOUT_SOURCE_DMA_HEAP = 2, /* a dma-heap */
+  CARVEOUT_SOURCE_MEMFD = 3,    /* ordinary memory */
+  CARVEOUT_SOURCE_CUDA = 4      /* a GPU's own memory */
+} carveout_source_t;
+
+/* How it is mapped. What is possible depends on the kind of descriptor that the memory came as. */
+typedef enum carveout_map {
+  CARVEOUT_MAP_AUTO = 0,     /* the first of those below that works */
+  CARVEOUT_MAP_VMM = 1,      /* NVIDIA files: cuMemImportFromShareableHandle; GPU only */
+  CARVEOUT_MAP_EXTERNAL = 2, /* NVIDIA files, dma-bufs: cuImportExternalMemory; GPU only */
+  CARVEOUT_MAP_REGISTER = 3, /* dma-bufs, memfds: mmap, cuMemHostRegister; GPU and processor */
+  CARVEOUT_MAP_HOST = 4      /* dma-bufs, memfds: mmap; processor only, and without CUDA */
+} carveout_map_t;
+
+typedef enum carveout_kind {
+  CARVEOUT_KIND_MEMFD = 0,
+  CARVEOUT_KIND_DMA_BUF = 1,
+  CARVEOUT_KIND_NVIDIA_FILE = 2
+} carveout_kind_t;
+
+typedef enum carveout_log_level {
+  CARVEOUT_LOG_WARNING = 1, /* it works, but not as well as it could */
+  CARVEOUT_LOG_INFO = 2
+} carveout_log_level_t;
+
+/* Receives one line of text, without a line end, valid during the call. It is called on the thread
+ * that is in carveout_open() or carveout_close(), never by another. It must return (no longjmp),
+ * throw nothing, and not use the handle. */
+typedef void (*carveout_log_fn)(void* context, int32_t level, const char* line);
+
+/* What is wanted. carveout_options_init() sets every field to what is given as its default.
+ * In brackets: the row of the environment that says the same. */
+typedef struct carveout_options {
+  size_t struct_size;
+  /* Not 0: take source, map, bytes, timeout_ms and the five texts from the environment, not from
+   * here; CARVEOUT=0 or unset is then CARVEOUT_OFF. Default: 0. */
+  int32_t from_environment;
+  int32_t source; /* carveout_source_t [CARVEOUT_SOURCE]. Default: CARVEOUT_SOURCE_DAEMON */
+  int32_t map;    /* carveout_map_t [CARVEOUT_MAP]. Default: CARVEOUT_MAP_AUTO */
+  /* The CUDA device's number. -1, the default: that of the calling thread's current context, or
+   * device 0. CARVEOUT_SOURCE_CUDA also takes its memory from it; there, -1 is device 0. */
+  int32_t device;
+  /* Rounded up to whole slices of 2 MiB [CARVEOUT_MIB, in MiB]. Default: 1792 MiB, never "what is
+   * free". What is less is refused, not given. */
+  uint64_t bytes;
+  /* For connecting to the lender and its answer, together [CARVEOUT_TIMEOUT_MS]. Default: 10000 */
+  uint32_t timeout_ms;
+  uint32_t reserved; /* 0 */
+  /* The caller's; read during carveout_open() only. NULL, the default, is what is said here. */
+  const char* socket_path; /* [CARVEOUT_SOCKET] "/run/carveout/carveout.sock" */
+  const char* key;         /* [CARVEOUT_KEY] the first line of key_file */
+  const char* key_file;    /* [CARVEOUT_KEY_FILE] "/etc/carveout/key". Not with key */
+  const char* drm_card;    /* [CARVEOUT_DRM_CARD] "auto": the first that can */
+  const char* heap;        /* [CARVEOUT_HEAP] a name in /dev/dma_heap; there is no default */
+  /* NULL, the default: silent. Otherwise both are used until carveout_close() has returned. */
+  carveout_log_fn log;
+  void* log_context;
+} carveout_options_t;
+
+/* Why something failed. The caller's, written by the call; but for struct_size, what it held before
+ * does not matter. After CARVEOUT_OK and CARVEOUT_OFF the texts are empty. */
+typedef struct carveout_error {
+  size_t struct_size;
+  int32_t status;       /* carveout_status_t: what the call returned */
+  int32_t system_errno; /* of the kernel's refusal, or 0 */
+  char setting[32];     /* the row that is to blame ("CARVEOUT_KEY_FILE"), or "" */
+  char message[1024];   /* for people, one line; cut with "..." where it would be longer */
+} carveout_error_t;
+
+/* What a handle is. */
+typedef struct carveout_info {
+  size_t struct_size;
+  uint64_t bytes;          /* at least what was asked for, from either pointer on */
+  uint64_t device_pointer; /* a CUdeviceptr; 0 where it is mapped for the processor only */
+  void* host_pointer;      /* NULL where it is mapped for the GPU only */
+  int32_t source;          /* carveout_source_t */
+  int32_t map;             /* carveout_map_t: what has worked, never CARVEOUT_MAP_AUTO */
+  int32_t kind;            /* carveout_kind_t */
+  int32_t reserved;        /* 0 */
+  uint64_t lender_base;    /* where the lender says that its reservation is, for people; or 0 */
+  const char* source_name; /* as CARVEOUT_SOURCE has it; valid for ever, as is map_name */
+  const char* map_name;    /* as CARVEOUT_MAP has it */
+  const char* description; /* of the memory, for people; the handle's, as is why_not */
+  const char* why_not;     /* what CARVEOUT_MAP_AUTO tried before, and why that failed; or "" */
+} carveout_info_t;
+
+/* The library's version, "0.1.0"; it may be newer than the header's. Valid for ever. */
+CARVEOUT_API const char* carveout_version(void) CARVEOUT_NOEXCEPT;
+
+/* "CARVEOUT_ERROR_REFUSED" and so on; "CARVEOUT_ERROR_?" for what is none. Valid for ever. */
+CARVEOUT_API const char* carveout_status_name(int32_t status) CARVEOUT_NOEXCEPT;
+
+/* Fills in the defaults, and struct_size, which is sizeof(carveout_options_t) as the caller knows
+ * it. CARVEOUT_ERROR_INVALID, and nothing written, for NULL or a size that no version has had; what
+ * is beyond this library's own size is set to zero. */
+CARVEOUT_API carveout_status_t carveout_options_init(carveout_options_t* options,
+                                                     size_t struct_size) CARVEOUT_NOEXCEPT;
+
+/* Borrows memory and maps it: all of it, or nothing.
+ *
+ * options: the caller's, not used after the return but for log and log_context. NULL: as the
+ *   environment says (secure_getenv(): nothing is set in a set-user-ID program).
+ * handle: not NULL. Receives the handle, which the caller owns and gives to carveout_close(); NULL
+ *   after every answer but CARVEOUT_OK.
+ * error: NULL, or the caller's. One whose struct_size is too small for this library's first version
+ *   is CARVEOUT_ERROR_INVALID, and is not written.
+ *
+ * Returns CARVEOUT_OK, CARVEOUT_OFF, or an error, after which nothing is borrowed, mapped or open
+ * that was not before, but for libcuda.so.1, which stays loaded and initialised once it has been.
+ *
+ * Blocks: with a lender until timeout_ms at the longest, from connecting to its answer; as long as
+ * the kernel needs to find and zero the pages of a direct source; and as CUDA needs to start and to
+ * map (seconds). CARVEOUT_MAP_REGISTER touches every page.
+ *
+ * The memory is all zero, as far as a lender of another make than carveoutd keeps to that. Its
+ * content is coherent between both pointers as far as the hardware is. On the GPU it belongs to the
+ * calling thread's current context if that is one of the device asked for, and to the device's
+ * primary context otherwise: the caller's own must outlive the handle. The current context is the
+ * same before and after.
+ *
+ * Descriptors: while the handle lives it has one, the connection (carveout_watch_fd()); none with a
+ * direct source. The memory's own is closed when it is mapped. */
+CARVEOUT_API carveout_status_t carveout_open(const carveout_options_t* options, carveout_t** handle,
+                                             carveout_error_t* error) CARVEOUT_NOEXCEPT;
+
+/* Tells what the handle is. The texts stay the library's: description and why_not are valid until
+ * carveout_close(). Does not block. CARVEOUT_ERROR_INVALID, and nothing written, where either is
+ * NULL or struct_size is too small. */
+CARVEOUT_API carveout_status_t carveout_get_info(const carveout_t* handle,
+                                                 carveout_info_t* info) CARVEOUT_NOEXCEPT;
+
+/* A descriptor that says when the lender is gone; it is the connection, and stays the library's:
+ * borrowed until carveout_close(), neither to be read, written nor closed. poll() it for POLLRDHUP
+ * (POLLHUP and POLLERR come unasked): any of these, and it stays so, means that the lender has
+ * closed the connection or died. POLLIN alone means nothing. The memory remains mapped and can be
+ * used, but the lender no longer counts it as lent. A lender that is restarted and keeps its leases
+ * shows nothing here. -1 with a direct source, NULL, and after carveout_after_fork_in_child(). */
+CARVEOUT_API int carveout_watch_fd(const carveout_t* handle) CARVEOUT_NOEXCEPT;
+
+/* What carveout_watch_fd() says now: 1 gone, 0 not. 0 with a direct source, which has no lender; 1
+ * after carveout_after_fork_in_child(); 0 for NULL. Does not block. */
+CARVEOUT_API int carveout_is_lender_gone(const carveout_t* handle) CARVEOUT_NOEXCEPT;
+
+/* To be called in the child after fork(), unless it calls exec() at once: the child has inherited
+ * the connection, and with it the lease would not end before the child does, even if the parent
+ * closes it or dies. This closes the child's copy; the parent's lease is untouched. Nothing is
+ * unmapped: the child may go on using host_pointer as long as the parent holds the lease (after
+ * that the lender may find the memory still in use), and calls carveout_close() to be rid of it.
+ * CUDA does not work in a forked child, whether through this library or not.
+ *
+ * Only calls close(): async-signal-safe, so it may stand between fork() and exec() of a process
+ * with threads. In the parent it would end the lease under a mapping that is in use: do not. NULL
+ * is ignored. */
+CARVEOUT_API void carveout_after_fork_in_child(carveout_t* handle) CARVEOUT_NOEXCEPT;
+
+/* Unmaps the memory, then gives it back by closing the connection, in that order. What uses it on
+ * the GPU must have finished: this waits for nothing. The handle and its texts are gone afterwards,
+ * whatever is returned; NULL is ignored.
+ *
+ * CARVEOUT_OK, or CARVEOUT_ERROR_SYSTEM where the driver refused to undo a step: the rest is undone
+ * all the same and the memory given back, and what that step held may stay with the driver until
+ * the process ends. (CARVEOUT_ERROR_OUT_OF_HEAP: the same, and there was no memory left for its
+ * words.) error: as in carveout_open(); one that is too small is ignored.
+ *
+ * In a forked child only what is the child's is given up. */
+CARVEOUT_API carveout_status_t carveout_close(carveout_t* handle,
+                                              carveout_error_t* error) CARVEOUT_NOEXCEPT;
+
+#ifdef __cplusplus
+}
+#endif
+
+/* NOLINTEND(readability-identifier-naming) */
+
+#endif

@@ -1,0 +1,178 @@
+// carveout for C++17: owners over carveout.h, whose comments hold here, too. Header-only: what is
+// linked is the C ABI alone.
+//
+//     if (auto memory = carveout::Carveout::open_from_environment()) {
+//       use(memory->device_pointer(), memory->bytes());
+//     }  // off otherwise; a carveout::Failure is thrown where it was asked for and there is none
+#ifndef CARVEOUT_CARVEOUT_HPP
+#define CARVEOUT_CARVEOUT_HPP
+
+#include <carveout/carveout.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace carveout {
+// So that nothing here is taken for another version's, or for what the library itself is made of.
+inline namespace v0 {
+
+// Why something failed. what() is carveout_error_t's message.
+class Failure : public std::runtime_error {
+ public:
+  explicit Failure(const carveout_error_t& error)
+      : std::runtime_error(error.message),
+        status_(static_cast<carveout_status_t>(error.status)),
+        system_errno_(error.system_errno),
+        setting_(std::make_shared<std::string>(error.setting)) {}
+
+  [[nodiscard]] carveout_status_t status() const noexcept { return status_; }
+  [[nodiscard]] int system_errno() const noexcept { return system_errno_; }
+  // The row that is to blame ("CARVEOUT_KEY_FILE"), or "".
+  [[nodiscard]] const std::string& setting() const noexcept { return *setting_; }
+
+ private:
+  carveout_status_t status_;
+  int system_errno_;
+  std::shared_ptr<const std::string> setting_;  // copying an exception must not throw
+};
+
+// Receives a carveout_log_level_t and one line. What it throws is dropped.
+using Log = std::function<void(int level, const char* line)>;
+
+// As carveout_options_t; an empty optional is that one's NULL.
+struct Options {
+  carveout_source_t source = CARVEOUT_SOURCE_DAEMON;
+  carveout_map_t map = CARVEOUT_MAP_AUTO;
+  int device = -1;
+  std::uint64_t bytes = std::uint64_t{1792} << 20U;
+  std::uint32_t timeout_ms = 10000;
+  std::optional<std::string> socket_path = {};
+  std::optional<std::string> key = {};
+  std::optional<std::string> key_file = {};
+  std::optional<std::string> drm_card = {};
+  std::optional<std::string> heap = {};
+  Log log = {};
+};
+
+// Memory in place. Destroying it is carveout_close(): unmapped first, given back then. One that was
+// moved from is only good for being destroyed, assigned to, or asked whether it is open.
+class Carveout {
+ public:
+  // Throws Failure, and std::bad_alloc for what this header allocates itself.
+  [[nodiscard]] static Carveout open(const Options& options) {
+    carveout_options_t plain;
+    carveout_options_init(&plain, sizeof plain);
+    plain.source = options.source;
+    plain.map = options.map;
+    plain.device = options.device;
+    plain.bytes = options.bytes;
+    plain.timeout_ms = options.timeout_ms;
+    plain.socket_path = text_or_null(options.socket_path);
+    plain.key = text_or_null(options.key);
+    plain.key_file = text_or_null(options.key_file);
+    plain.drm_card = text_or_null(options.drm_card);
+    plain.heap = text_or_null(options.heap);
+    return *open_logged(plain, options.log);  // code does not say off
+  }
+
+  // Nothing where CARVEOUT is unset or 0. Throws as open() does.
+  [[nodiscard]] static std::optional<Carveout> open_from_environment(int device = -1,
+                                                                     Log log = {}) {
+    carveout_options_t plain;
+    carveout_options_init(&plain, sizeof plain);
+    plain.from_environment = 1;
+    plain.device = device;
+    return open_logged(plain, std::move(log));
+  }
+
+  Carveout(Carveout&& other) noexcept
+      : log_(std::move(other.log_)),
+        handle_(std::exchange(other.handle_, nullptr)),
+        info_(std::exchange(other.info_, {})) {}
+  Carveout& operator=(Carveout&& other) noexcept {
+    if (this != &other) {
+      carveout_close(handle_, nullptr);
+      log_ = std::move(other.log_);
+      handle_ = std::exchange(other.handle_, nullptr);
+      info_ = std::exchange(other.info_, {});
+    }
+    return *this;
+  }
+  Carveout(const Carveout&) = delete;
+  Carveout& operator=(const Carveout&) = delete;
+  ~Carveout() { carveout_close(handle_, nullptr); }
+
+  // What the destructor does, saying what went wrong. Not open afterwards, even if it throws.
+  void close() {
+    info_ = {};
+    carveout_error_t error;
+    error.struct_size = sizeof error;
+    if (carveout_close(std::exchange(handle_, nullptr), &error) != CARVEOUT_OK) {
+      throw Failure(error);
+    }
+  }
+  [[nodiscard]] bool is_open() const noexcept { return handle_ != nullptr; }
+
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return info_.bytes; }
+  [[nodiscard]] std::uint64_t device_pointer() const noexcept { return info_.device_pointer; }
+  [[nodiscard]] void* host_pointer() const noexcept { return info_.host_pointer; }
+  // All of it; what it points to lives as long as this.
+  [[nodiscard]] const carveout_info_t& info() const noexcept { return info_; }
+
+  [[nodiscard]] int watch_fd() const noexcept { return carveout_watch_fd(handle_); }
+  [[nodiscard]] bool is_lender_gone() const noexcept {
+    return carveout_is_lender_gone(handle_) != 0;
+  }
+  void after_fork_in_child() noexcept { carveout_after_fork_in_child(handle_); }
+
+  // For calls of the C ABI; stays this object's.
+  [[nodiscard]] carveout_t* handle() const noexcept { return handle_; }
+
+ private:
+  Carveout(carveout_t* handle, std::unique_ptr<Log> log) noexcept
+      : log_(std::move(log)), handle_(handle), info_{} {
+    info_.struct_size = sizeof info_;
+    carveout_get_info(handle_, &info_);
+  }
+
+  static const char* text_or_null(const std::optional<std::string>& text) noexcept {
+    return text ? text->c_str() : nullptr;
+  }
+
+  static void call_log(void* context, std::int32_t level, const char* line) noexcept {
+    try {
+      (*static_cast<Log*>(context))(level, line);
+    } catch (...) {  // must not reach C
+    }
+  }
+
+  static std::optional<Carveout> open_logged(carveout_options_t& options, Log log) {
+    std::unique_ptr<Log> kept;
+    if (log) {
+      kept = std::make_unique<Log>(std::move(log));
+      options.log = &call_log;
+      options.log_context = kept.get();
+    }
+    carveout_t* handle = nullptr;
+    carveout_error_t error;
+    error.struct_size = sizeof error;
+    const carveout_status_t status = carveout_open(&options, &handle, &error);
+    if (status == CARVEOUT_OFF) return std::nullopt;
+    if (status != CARVEOUT_OK) throw Failure(error);
+    return Carveout(handle, std::move(kept));
+  }
+
+  std::unique_ptr<Log> log_;  // where it is must not change; outlives the handle
+  carveout_t* handle_;
+  carveout_info_t info_;
+};
+
+}  // namespace v0
+}  // namespace carveout
+
+#endif

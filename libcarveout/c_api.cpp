@@ -1,0 +1,383 @@
+// The C ABI: structures in and out, handles, and the wall that no exception passes.
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include "base/text.hpp"
+#include "carveout/carveout.h"
+#include "client/carveout.hpp"
+
+using carveout::Bytes;
+using carveout::cat;
+using carveout::Code;
+using carveout::Error;
+using carveout::Result;
+using carveout::client::Carveout;
+using carveout::client::LogLevel;
+using carveout::client::MapChoice;
+using carveout::client::Opening;
+using carveout::client::Settings;
+using carveout::client::SourceKind;
+
+struct carveout_handle {
+  carveout_handle(Carveout opened, Opening with)
+      : carveout(std::move(opened)), opening(std::move(with)) {}
+  Carveout carveout;
+  Opening opening;  // for its log
+};
+
+namespace {
+
+#define CARVEOUT_TEXT(number) #number
+#define CARVEOUT_VERSION_OF(major, minor, patch) \
+  CARVEOUT_TEXT(major) "." CARVEOUT_TEXT(minor) "." CARVEOUT_TEXT(patch)
+constexpr std::string_view kHeaderVersion =
+    CARVEOUT_VERSION_OF(CARVEOUT_VERSION_MAJOR, CARVEOUT_VERSION_MINOR, CARVEOUT_VERSION_PATCH);
+#ifdef CARVEOUT_PROJECT_VERSION
+static_assert(kHeaderVersion == CARVEOUT_PROJECT_VERSION, "carveout.h is of another version");
+#endif
+
+// The sizes that the structures had in the first version: a caller's is never smaller.
+constexpr std::size_t kFirstOptions = 96;
+constexpr std::size_t kFirstError = 1072;
+constexpr std::size_t kFirstInfo = 88;
+static_assert(sizeof(void*) != 8 ||
+              (sizeof(carveout_options_t) == kFirstOptions &&
+               sizeof(carveout_error_t) == kFirstError && sizeof(carveout_info_t) == kFirstInfo));
+
+// Structures begin with struct_size, and no caller's version is shorter than the first.
+template <typename Struct>
+constexpr std::size_t first_size() {
+  if constexpr (std::is_same_v<Struct, carveout_options_t>) return kFirstOptions;
+  if constexpr (std::is_same_v<Struct, carveout_error_t>) return kFirstError;
+  return kFirstInfo;
+}
+
+template <typename Struct>
+bool is_usable(const Struct* given) {
+  return given != nullptr && given->struct_size >= first_size<Struct>();
+}
+
+// As much of it as the caller knows. What only the caller knows becomes zero.
+template <typename Struct>
+void give(Struct value, Struct* to) {
+  const std::size_t size = to->struct_size;
+  value.struct_size = size;
+  std::memcpy(to, &value, std::min(size, sizeof value));
+  if (size > sizeof value) {
+    std::memset(reinterpret_cast<char*>(to) + sizeof value, 0, size - sizeof value);
+  }
+}
+
+carveout_status_t status_of(Code code) {
+  switch (code) {
+    case Code::kSystem:
+      return CARVEOUT_ERROR_SYSTEM;
+    case Code::kInvalid:
+      return CARVEOUT_ERROR_INVALID;
+    case Code::kNotFound:
+      return CARVEOUT_ERROR_NOT_FOUND;
+    case Code::kExhausted:
+      return CARVEOUT_ERROR_EXHAUSTED;
+    case Code::kRefused:
+      return CARVEOUT_ERROR_REFUSED;
+    case Code::kTimedOut:
+      return CARVEOUT_ERROR_TIMED_OUT;
+    case Code::kProtocol:
+      return CARVEOUT_ERROR_PROTOCOL;
+    case Code::kClosed:
+      return CARVEOUT_ERROR_CLOSED;
+  }
+  return CARVEOUT_ERROR_INTERNAL;
+}
+
+// Cut where it must be, between two characters, and marked.
+template <std::size_t N>
+void copy_text(std::string_view text, char (&to)[N]) {  // NOLINT: C's
+  constexpr std::string_view kCut = "...";
+  if (text.size() < N) {
+    *std::copy(text.begin(), text.end(), to) = '\0';
+    return;
+  }
+  std::size_t length = N - 1 - kCut.size();
+  while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xc0U) == 0x80U)
+    --length;
+  char* const end = std::copy_n(text.begin(), length, to);
+  *std::copy(kCut.begin(), kCut.end(), end) = '\0';
+}
+
+carveout_status_t answer(carveout_status_t status, carveout_error_t* error,
+                         std::string_view setting = {}, std::string_view message = {},
+                         int number = 0) {
+  if (!is_usable(error)) return status;
+  carveout_error_t value{};
+  value.status = status;
+  value.system_errno = number;
+  copy_text(setting, value.setting);
+  copy_text(message, value.message);
+  give(value, error);
+  return status;
+}
+
+carveout_status_t answer(const Error& problem, carveout_error_t* error) {
+  const bool row = problem.context.starts_with("CARVEOUT");
+  return answer(status_of(problem.code), error, row ? problem.context : "", problem.describe(),
+                problem.number);
+}
+
+Error bad(const char* context, std::string message) {
+  return Error{Code::kInvalid, 0, context, std::move(message)};
+}
+
+// The calling thread cannot be cancelled: what would unwind it could not pass the wall.
+class Uncancelled {
+ public:
+  Uncancelled() { ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+  Uncancelled(const Uncancelled&) = delete;
+  Uncancelled& operator=(const Uncancelled&) = delete;
+  Uncancelled(Uncancelled&&) = delete;
+  Uncancelled& operator=(Uncancelled&&) = delete;
+  ~Uncancelled() { ::pthread_setcancelstate(before_, nullptr); }
+
+ private:
+  int before_ = PTHREAD_CANCEL_ENABLE;
+};
+
+// The wall. Nothing here allocates.
+template <typename Body>
+carveout_status_t walled(carveout_error_t* error, const Body& body) noexcept {
+  const Uncancelled uncancelled;
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return answer(CARVEOUT_ERROR_OUT_OF_HEAP, error, {}, "this process has no memory left");
+  } catch (const std::exception& problem) {
+    return answer(CARVEOUT_ERROR_INTERNAL, error, {}, problem.what());
+  } catch (...) {
+    return answer(CARVEOUT_ERROR_INTERNAL, error, {}, "an unknown exception");
+  }
+}
+
+// The options as this version knows them, or what is wrong with what was given.
+Result<carveout_options_t> read(const carveout_options_t* given) {
+  carveout_options_t options{};
+  (void)carveout_options_init(&options, sizeof options);
+  if (given == nullptr) {
+    options.from_environment = 1;
+    return options;
+  }
+  if (!is_usable(given)) return bad("options", "struct_size is not set");
+  const std::size_t size = given->struct_size;
+  const char* const bytes = reinterpret_cast<const char*>(given);
+  for (std::size_t at = sizeof options; at < size; ++at) {
+    if (bytes[at] != 0) {
+      return bad("options", cat("ask for what this version (", kHeaderVersion, ") does not have"));
+    }
+  }
+  std::memcpy(&options, given, std::min(size, sizeof options));
+  if (options.reserved != 0) return bad("options", "reserved must be 0");
+  return options;
+}
+
+Result<Settings> settings_of(const carveout_options_t& options) {
+  Settings settings;
+  if (options.source < CARVEOUT_SOURCE_DAEMON || options.source > CARVEOUT_SOURCE_CUDA) {
+    return bad("CARVEOUT_SOURCE", "must be a carveout_source_t");
+  }
+  if (options.map < CARVEOUT_MAP_AUTO || options.map > CARVEOUT_MAP_HOST) {
+    return bad("CARVEOUT_MAP", "must be a carveout_map_t");
+  }
+  settings.source = static_cast<SourceKind>(options.source);
+  settings.map = static_cast<MapChoice>(options.map);
+  settings.size = Bytes(options.bytes);
+  settings.timeout = std::chrono::milliseconds(options.timeout_ms);
+  if (options.socket_path != nullptr) settings.socket = options.socket_path;
+  if (options.key_file != nullptr) settings.key_file = options.key_file;
+  if (options.drm_card != nullptr) settings.card = options.drm_card;
+  if (options.heap != nullptr) settings.heap = options.heap;
+  if (options.key != nullptr && settings.source == SourceKind::kDaemon) {
+    auto key = carveout::wire::Key::from(options.key);
+    if (!key) return bad("CARVEOUT_KEY", key.error().message);
+    settings.key = *key;
+  }
+  return settings;
+}
+
+Result<Opening> opening_of(const carveout_options_t& options) {
+  Opening opening;
+  if (options.device < -1) return bad("options", "device must be -1 or a device's number");
+  if (options.device >= 0) opening.device = options.device;
+  if (options.log != nullptr) {
+    opening.log = [call = options.log, context = options.log_context](LogLevel level,
+                                                                      const std::string& line) {
+      call(context, level == LogLevel::kWarning ? CARVEOUT_LOG_WARNING : CARVEOUT_LOG_INFO,
+           line.c_str());
+    };
+  }
+  return opening;
+}
+
+Result<std::optional<Carveout>> open(const carveout_options_t& options, const Opening& opening) {
+  if (options.from_environment != 0) {
+    return Carveout::open_as_set(carveout::client::environment(), opening);
+  }
+  const auto settings = settings_of(options);
+  if (!settings) return settings.error();
+  auto carveout = Carveout::open(*settings, opening);
+  if (!carveout) return std::move(carveout).error();
+  return std::optional<Carveout>(*std::move(carveout));
+}
+
+// As the C ABI numbers them.
+static_assert(static_cast<int>(SourceKind::kDaemon) == CARVEOUT_SOURCE_DAEMON);
+static_assert(static_cast<int>(SourceKind::kDrm) == CARVEOUT_SOURCE_DRM);
+static_assert(static_cast<int>(SourceKind::kDmaHeap) == CARVEOUT_SOURCE_DMA_HEAP);
+static_assert(static_cast<int>(SourceKind::kMemfd) == CARVEOUT_SOURCE_MEMFD);
+static_assert(static_cast<int>(SourceKind::kCuda) == CARVEOUT_SOURCE_CUDA);
+static_assert(static_cast<int>(MapChoice::kAuto) == CARVEOUT_MAP_AUTO);
+static_assert(static_cast<int>(MapChoice::kVmm) == CARVEOUT_MAP_VMM);
+static_assert(static_cast<int>(MapChoice::kExternal) == CARVEOUT_MAP_EXTERNAL);
+static_assert(static_cast<int>(MapChoice::kRegister) == CARVEOUT_MAP_REGISTER);
+static_assert(static_cast<int>(MapChoice::kHost) == CARVEOUT_MAP_HOST);
+using carveout::cuda::Strategy;
+static_assert(static_cast<int>(Strategy::kVmm) == CARVEOUT_MAP_VMM);
+static_assert(static_cast<int>(Strategy::kExternal) == CARVEOUT_MAP_EXTERNAL);
+static_assert(static_cast<int>(Strategy::kRegister) == CARVEOUT_MAP_REGISTER);
+static_assert(static_cast<int>(Strategy::kHost) == CARVEOUT_MAP_HOST);
+using carveout::DescriptorKind;
+static_assert(static_cast<int>(DescriptorKind::kMemfd) == CARVEOUT_KIND_MEMFD);
+static_assert(static_cast<int>(DescriptorKind::kDmaBuf) == CARVEOUT_KIND_DMA_BUF);
+static_assert(static_cast<int>(DescriptorKind::kNvidiaFile) == CARVEOUT_KIND_NVIDIA_FILE);
+
+}  // namespace
+
+extern "C" {
+
+const char* carveout_version(void) noexcept {
+  return kHeaderVersion.data();
+}
+
+const char* carveout_status_name(int32_t status) noexcept {
+  switch (status) {
+    case CARVEOUT_OK:
+      return "CARVEOUT_OK";
+    case CARVEOUT_OFF:
+      return "CARVEOUT_OFF";
+    case CARVEOUT_ERROR_SYSTEM:
+      return "CARVEOUT_ERROR_SYSTEM";
+    case CARVEOUT_ERROR_INVALID:
+      return "CARVEOUT_ERROR_INVALID";
+    case CARVEOUT_ERROR_NOT_FOUND:
+      return "CARVEOUT_ERROR_NOT_FOUND";
+    case CARVEOUT_ERROR_EXHAUSTED:
+      return "CARVEOUT_ERROR_EXHAUSTED";
+    case CARVEOUT_ERROR_REFUSED:
+      return "CARVEOUT_ERROR_REFUSED";
+    case CARVEOUT_ERROR_TIMED_OUT:
+      return "CARVEOUT_ERROR_TIMED_OUT";
+    case CARVEOUT_ERROR_PROTOCOL:
+      return "CARVEOUT_ERROR_PROTOCOL";
+    case CARVEOUT_ERROR_CLOSED:
+      return "CARVEOUT_ERROR_CLOSED";
+    case CARVEOUT_ERROR_OUT_OF_HEAP:
+      return "CARVEOUT_ERROR_OUT_OF_HEAP";
+    case CARVEOUT_ERROR_INTERNAL:
+      return "CARVEOUT_ERROR_INTERNAL";
+    default:
+      return "CARVEOUT_ERROR_?";
+  }
+}
+
+carveout_status_t carveout_options_init(carveout_options_t* options, size_t struct_size) noexcept {
+  if (options == nullptr || struct_size < kFirstOptions) return CARVEOUT_ERROR_INVALID;
+  carveout_options_t defaults{};
+  defaults.source = CARVEOUT_SOURCE_DAEMON;
+  defaults.map = CARVEOUT_MAP_AUTO;
+  defaults.device = -1;
+  defaults.bytes = carveout::mib(1792).count();
+  defaults.timeout_ms = 10'000;
+  options->struct_size = struct_size;
+  give(defaults, options);
+  return CARVEOUT_OK;
+}
+
+carveout_status_t carveout_open(const carveout_options_t* options, carveout_t** handle,
+                                carveout_error_t* error) noexcept {
+  if (handle != nullptr) *handle = nullptr;
+  return walled(error, [&]() -> carveout_status_t {
+    if (handle == nullptr) return answer(bad("carveout_open()", "handle must not be NULL"), error);
+    if (error != nullptr && !is_usable(error)) return CARVEOUT_ERROR_INVALID;
+    const auto known = read(options);
+    if (!known) return answer(known.error(), error);
+    auto opening = opening_of(*known);
+    if (!opening) return answer(opening.error(), error);
+    auto opened = open(*known, *opening);
+    if (!opened) {
+      // Whole, where the caller's structure may have to cut it.
+      if (opening->log) opening->log(LogLevel::kInfo, opened.error().describe());
+      return answer(opened.error(), error);
+    }
+    if (!*opened) return answer(CARVEOUT_OFF, error);
+    *handle = std::make_unique<carveout_handle>(**std::move(opened), *std::move(opening)).release();
+    return answer(CARVEOUT_OK, error);
+  });
+}
+
+carveout_status_t carveout_get_info(const carveout_t* handle, carveout_info_t* info) noexcept {
+  if (handle == nullptr || !is_usable(info)) return CARVEOUT_ERROR_INVALID;
+  const Carveout& carveout = handle->carveout;
+  carveout_info_t value{};
+  value.bytes = carveout.size().count();
+  value.device_pointer = carveout.mapping().device_pointer();
+  value.host_pointer = carveout.mapping().host_pointer();
+  value.source = static_cast<int32_t>(carveout.source());
+  value.map = static_cast<int32_t>(carveout.mapping().strategy());
+  value.kind = static_cast<int32_t>(carveout.kind());
+  value.lender_base = carveout.lender_base().count();
+  value.source_name = carveout::client::name_of(carveout.source());
+  value.map_name = carveout::client::name_of(carveout.mapping().strategy());
+  value.description = carveout.description().c_str();
+  value.why_not = carveout.why_not().c_str();
+  give(value, info);
+  return CARVEOUT_OK;
+}
+
+int carveout_watch_fd(const carveout_t* handle) noexcept {
+  return handle == nullptr ? -1 : handle->carveout.watch();
+}
+
+int carveout_is_lender_gone(const carveout_t* handle) noexcept {
+  return handle != nullptr && handle->carveout.lender_gone() ? 1 : 0;
+}
+
+void carveout_after_fork_in_child(carveout_t* handle) noexcept {
+  if (handle != nullptr) handle->carveout.abandon_in_child();
+}
+
+carveout_status_t carveout_close(carveout_t* handle, carveout_error_t* error) noexcept {
+  if (handle == nullptr) return answer(CARVEOUT_OK, error);
+  const carveout_status_t status = walled(error, [&]() -> carveout_status_t {
+    const auto closed = handle->carveout.close();
+    if (closed) return answer(CARVEOUT_OK, error);
+    if (handle->opening.log) {
+      handle->opening.log(LogLevel::kWarning, closed.error().describe());
+    }
+    return answer(closed.error(), error);
+  });
+  delete handle;
+  return status;
+}
+
+}  // extern "C"

@@ -1,0 +1,228 @@
+#include "client/carveout.hpp"
+
+#include <array>
+#include <memory>
+#include <utility>
+
+#include "base/text.hpp"
+#include "source/cuda.hpp"
+
+namespace carveout::client {
+namespace {
+
+struct NamedSource {
+  SourceKind source;
+  const char* name;
+};
+constexpr std::array<NamedSource, 5> kSources{{{SourceKind::kDaemon, "daemon"},
+                                               {SourceKind::kDrm, "drm"},
+                                               {SourceKind::kDmaHeap, "dma-heap"},
+                                               {SourceKind::kMemfd, "memfd"},
+                                               {SourceKind::kCuda, "cuda"}}};
+
+cuda::Strategy strategy_of(MapChoice choice) {
+  switch (choice) {
+    case MapChoice::kVmm:
+      return cuda::Strategy::kVmm;
+    case MapChoice::kExternal:
+      return cuda::Strategy::kExternal;
+    case MapChoice::kRegister:
+      return cuda::Strategy::kRegister;
+    case MapChoice::kHost:
+      return cuda::Strategy::kHost;
+    case MapChoice::kAuto:
+      break;
+  }
+  return cuda::Strategy::kAuto;
+}
+
+cuda::FileKind file_kind_of(DescriptorKind kind) {
+  switch (kind) {
+    case DescriptorKind::kDmaBuf:
+      return cuda::FileKind::kDmaBuf;
+    case DescriptorKind::kNvidiaFile:
+      return cuda::FileKind::kNvidiaFile;
+    case DescriptorKind::kMemfd:
+      break;
+  }
+  return cuda::FileKind::kMemfd;
+}
+
+std::string_view text_of(DescriptorKind kind) {
+  switch (kind) {
+    case DescriptorKind::kDmaBuf:
+      return "a dma-buf";
+    case DescriptorKind::kNvidiaFile:
+      return "a file of NVIDIA's driver";
+    case DescriptorKind::kMemfd:
+      break;
+  }
+  return "a memfd";
+}
+
+// A row is to blame for what went wrong: it takes the place of what its value names.
+Error blame(const char* row, Error problem) {
+  problem.context = row;
+  return problem;
+}
+
+// Of the source cuda.
+int device_of(const Opening& opening) {
+  return opening.device.value_or(0);
+}
+
+Result<std::unique_ptr<Source>> open_source(const Settings& settings, const Opening& opening) {
+  const Machine& machine = opening.machine;
+  switch (settings.source) {
+    case SourceKind::kDrm: {
+      DrmSettings drm = machine.drm;
+      drm.card = settings.card;
+      // Only a file of NVIDIA's own can be mapped so.
+      if (settings.map == MapChoice::kVmm) drm.lend_as = LendAs::kNvidia;
+      auto source = open_drm_source(drm);
+      if (!source) return blame("CARVEOUT_DRM_CARD", std::move(source).error());
+      return source;
+    }
+    case SourceKind::kDmaHeap: {
+      DmaHeapSettings heap = machine.heap;
+      heap.heap = settings.heap;
+      auto source = open_dma_heap_source(heap);
+      if (!source) return blame("CARVEOUT_HEAP", std::move(source).error());
+      return source;
+    }
+    case SourceKind::kCuda:
+      return open_cuda_source({device_of(opening), machine.cuda_library});
+    case SourceKind::kMemfd:
+    case SourceKind::kDaemon:  // not asked for
+      break;
+  }
+  return make_memfd_source(machine.memfd);
+}
+
+std::string reasons_of(const cuda::Mapping& mapping) {
+  std::string reasons;
+  for (const cuda::Attempt& attempt : mapping.why_not()) {
+    reasons += cat(reasons.empty() ? "" : "; ", cuda::name_of(attempt.strategy), ": ",
+                   attempt.reason.describe());
+  }
+  return reasons;
+}
+
+void say(const Opening& opening, LogLevel level, const std::string& line) {
+  if (opening.log) opening.log(level, line);
+}
+
+}  // namespace
+
+// Memory that is not mapped yet.
+struct Carveout::Taken {
+  std::optional<Lease> lease;
+  UniqueFd memory;  // closed before the lease ends
+  Bytes size;
+  DescriptorKind kind = DescriptorKind::kMemfd;
+  Bytes base;
+  std::string description;
+};
+
+const char* name_of(SourceKind source) {
+  for (const NamedSource& known : kSources) {
+    if (known.source == source) return known.name;
+  }
+  return "";
+}
+
+const char* name_of(cuda::Strategy strategy) {
+  return cuda::name_of(strategy).data();  // of literals
+}
+
+Result<Carveout::Taken> Carveout::borrow_from_lender(const Settings& settings) {
+  const Deadline deadline = wire::Clock::now() + settings.timeout;
+  auto lease = borrow({settings.socket, *settings.key}, settings.size, deadline);
+  if (!lease) return std::move(lease).error();
+  Loan& loan = lease->loan();
+  std::string description = cat(format_bytes(loan.size), " lent as ", text_of(loan.kind));
+  Taken taken{std::nullopt, std::move(loan.memory), loan.size, loan.kind,
+              loan.base,    std::move(description)};
+  taken.lease.emplace(*std::move(lease));
+  return taken;
+}
+
+Result<Carveout::Taken> Carveout::allocate(const Settings& settings, const Opening& opening) {
+  auto source = open_source(settings, opening);
+  if (!source) return std::move(source).error();
+  const Bytes size = Slices::holding(settings.size).bytes();
+  auto buffer = (*source)->allocate(size);
+  while (const auto warning = (*source)->take_warning())
+    say(opening, LogLevel::kWarning, *warning);
+  if (!buffer) return std::move(buffer).error();
+  const Description what = (*source)->describe();
+  if (!what.kernel_zeroes) {
+    if (auto scrubbed = (*source)->scrub(*buffer); !scrubbed) return std::move(scrubbed).error();
+  }
+  auto memory = (*source)->share(*buffer);
+  if (!memory) return std::move(memory).error();
+  return Taken{std::nullopt, *std::move(memory),
+               size,         what.kind,
+               Bytes(),      cat(format_bytes(size), " of ", what.detail)};
+}
+
+Result<Carveout::Taken> Carveout::take(const Settings& settings, const Opening& opening) {
+  if (settings.source == SourceKind::kDaemon) return borrow_from_lender(settings);
+  return allocate(settings, opening);
+}
+
+Result<Carveout> Carveout::open(const Settings& settings, const Opening& opening) {
+  auto completed = complete(settings, opening.machine.default_key_file);
+  if (!completed) return std::move(completed).error();
+  return open_completed(*completed, opening);
+}
+
+Result<Carveout> Carveout::open_completed(const Settings& settings, const Opening& opening) {
+  auto taken = take(settings, opening);
+  if (!taken) return std::move(taken).error();
+  say(opening, LogLevel::kInfo, taken->description);
+  const cuda::File file{file_kind_of(taken->kind), taken->memory.get(), taken->size};
+  cuda::MapSettings how{strategy_of(settings.map), opening.device, opening.machine.cuda_library};
+  if (settings.source == SourceKind::kCuda) how.device = device_of(opening);
+  auto mapping = cuda::map(file, how);
+  if (!mapping) {
+    Error problem = std::move(mapping).error();
+    // A strategy that was asked for by name, and is none for this kind of memory.
+    if (settings.map != MapChoice::kAuto && problem.code == Code::kInvalid) {
+      problem.message = problem.describe();
+      problem.context = "CARVEOUT_MAP";
+      problem.number = 0;
+    }
+    return problem;
+  }
+  Carveout carveout(std::move(taken->lease), *std::move(mapping));
+  carveout.source_ = settings.source;
+  carveout.kind_ = taken->kind;
+  carveout.lender_base_ = taken->base;
+  carveout.description_ = std::move(taken->description);
+  carveout.why_not_ = reasons_of(carveout.mapping_);
+  if (!carveout.why_not_.empty()) {
+    say(opening, LogLevel::kInfo,
+        cat("mapped by ", cuda::name_of(carveout.mapping_.strategy()),
+            ", since others failed: ", carveout.why_not_));
+  }
+  return carveout;
+}
+
+Result<void> Carveout::close() {
+  auto unmapped = mapping_.unmap();
+  lease_.reset();
+  return unmapped;
+}
+
+Result<std::optional<Carveout>> Carveout::open_as_set(const Lookup& lookup,
+                                                      const Opening& opening) {
+  auto settings = settings_from(lookup, opening.machine.default_key_file);
+  if (!settings) return std::move(settings).error();
+  if (!*settings) return std::optional<Carveout>();
+  auto carveout = open_completed(**settings, opening);
+  if (!carveout) return std::move(carveout).error();
+  return std::optional<Carveout>(*std::move(carveout));
+}
+
+}  // namespace carveout::client

@@ -1,0 +1,145 @@
+#include "cuda/driver.hpp"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+
+#include "base/text.hpp"
+
+namespace carveout::cuda {
+namespace {
+
+std::atomic<bool> exiting{false};
+
+// After cuInit has registered the driver's own end: this comes before it.
+void notice_exit() {
+  (void)std::atexit([] { exiting = true; });
+}
+
+// Never destroyed: static objects may let go of a driver at exit.
+struct Loaded {
+  std::mutex mutex;
+  std::map<std::string, std::shared_ptr<const Driver>> drivers;
+};
+Loaded& loaded() {
+  static Loaded& all = *new Loaded;
+  return all;
+}
+
+std::string why_not_loaded() {
+  const char* const text = ::dlerror();  // of this thread
+  return printable(text != nullptr ? text : "for no reason given", 300);
+}
+
+std::string explain(CUresult result) {
+  switch (result) {
+    case kNotInitialized:
+      return ": it does not work in a process that was forked off one that uses it";
+    case kNoDevice:
+      return ": there is no CUDA device here, or this user or container may not use it";
+    case kInvalidDevice:
+      return ": there is no such CUDA device here";
+    case kStubLibrary:
+      return ": this library is a toolkit's stub to link with, not the driver";
+    case kSystemDriverMismatch:
+      return ": the library is of another version than the loaded kernel module";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Driver>> Driver::load(const std::string& library) {
+  Loaded& all = loaded();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  const auto known = all.drivers.find(library);
+  if (known != all.drivers.end() && known->second->usable()) return known->second;
+  // Never closed: the driver has threads and an end of its own.
+  void* const file = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (file == nullptr) {
+    return Error{Code::kNotFound, 0, printable(library, 200),
+                 cat("the NVIDIA driver's library cannot be loaded: ", why_not_loaded())};
+  }
+  const std::shared_ptr<Driver> driver(new Driver(file));
+  driver->name_ = printable(library, 200);
+  if (auto resolved = driver->resolve(); !resolved) return std::move(resolved).error();
+  if (auto started = driver->start(); !started) return std::move(started).error();
+  all.drivers[library] = driver;
+  return std::shared_ptr<const Driver>(driver);
+}
+
+Result<void> Driver::resolve() {
+  get_proc_address_ = reinterpret_cast<decltype(get_proc_address_)>(
+      ::dlsym(library_, "cuGetProcAddress_v2"));  // CUDA 12.0
+  get_proc_address_v1_ = reinterpret_cast<decltype(get_proc_address_v1_)>(
+      ::dlsym(library_, "cuGetProcAddress"));  // CUDA 11.3
+  Finder find(*this);
+  get_error_name_ = find(kGetErrorName);
+  device_get_ = find(kDeviceGet);
+  get_current_ = find(kCtxGetCurrent);
+  get_device_ = find(kCtxGetDevice);
+  push_ = find(kCtxPushCurrent);
+  pop_ = find(kCtxPopCurrent);
+  retain_ = find(kPrimaryCtxRetain);
+  release_ = find(kPrimaryCtxRelease);
+  if (find.missing()) return *find.missing();
+  return {};
+}
+
+Result<void> Driver::start() {
+  Finder find(*this);
+  const auto init = find(kInit);
+  const auto get_version = find(kDriverGetVersion);
+  if (find.missing()) return *find.missing();
+  if (const CUresult answer = init(0); answer != kSuccess) return failed("cuInit", answer, name_);
+  process_ = ::getpid();
+  notice_exit();
+  if (const CUresult answer = get_version(&version_); answer != kSuccess) {
+    return failed("cuDriverGetVersion", answer, name_);
+  }
+  return {};
+}
+
+void* Driver::look_up(const char* name, const char* symbol, int since) const {
+  constexpr std::uint64_t kLegacyDefaultStream = 0;
+  void* place = nullptr;
+  if (get_proc_address_ != nullptr) {
+    int found = 0;
+    const CUresult answer = get_proc_address_(name, &place, since, kLegacyDefaultStream, &found);
+    return answer == kSuccess && found == 0 ? place : nullptr;
+  }
+  if (get_proc_address_v1_ != nullptr) {
+    const CUresult answer = get_proc_address_v1_(name, &place, since, kLegacyDefaultStream);
+    return answer == kSuccess ? place : nullptr;
+  }
+  return ::dlsym(library_, symbol);
+}
+
+Error Driver::lacks(const char* name) const {
+  std::string speaks;
+  if (version_ != 0)
+    speaks = cat(" (it speaks CUDA ", version_ / 1000, ".", version_ % 1000 / 10, ")");
+  return {Code::kNotFound, 0, name_, cat("this driver has no ", name, speaks)};
+}
+
+bool Driver::usable() const {
+  return !exiting && process_ == ::getpid();
+}
+
+Error Driver::failed(const char* call, CUresult result, std::string context) const {
+  const char* name = nullptr;
+  if (get_error_name_ == nullptr || get_error_name_(result, &name) != kSuccess) name = nullptr;
+  const std::string number = cat("CUresult ", result);
+  const std::string text = name != nullptr ? cat(printable(name, 80), " (", number, ")") : number;
+  const Code code = result == kNoDevice || result == kInvalidDevice ? Code::kNotFound
+                    : result == kOutOfMemory                        ? Code::kExhausted
+                                                                    : Code::kSystem;
+  return {code, 0, std::move(context), cat(call, " failed: ", text, explain(result))};
+}
+
+}  // namespace carveout::cuda

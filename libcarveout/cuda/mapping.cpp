@@ -1,0 +1,180 @@
+#include "cuda/mapping.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+
+#include "base/text.hpp"
+#include "cuda/placed.hpp"
+
+namespace carveout::cuda {
+namespace {
+
+struct Known {
+  Strategy strategy;
+  std::string_view name;
+  PlacedOrError (*place)(const Order&);
+};
+// In the order of preference.
+constexpr std::array<Known, 4> kKnown{{{Strategy::kVmm, "vmm", place_vmm},
+                                       {Strategy::kExternal, "external", place_external},
+                                       {Strategy::kRegister, "register", place_registered},
+                                       {Strategy::kHost, "host", place_on_host}}};
+
+bool is_allowed(Strategy strategy, FileKind kind) {
+  switch (strategy) {
+    case Strategy::kVmm:
+      return kind == FileKind::kNvidiaFile;  // CUDA imports only what is its own
+    case Strategy::kExternal:
+      return kind != FileKind::kMemfd;
+    case Strategy::kRegister:
+    case Strategy::kHost:
+      return kind != FileKind::kNvidiaFile;  // an NVIDIA file cannot be mapped by mmap()
+    case Strategy::kAuto:
+      break;
+  }
+  return true;
+}
+
+std::string_view name_of(FileKind kind) {
+  switch (kind) {
+    case FileKind::kMemfd:
+      return "a memory file";
+    case FileKind::kDmaBuf:
+      return "a dma-buf";
+    case FileKind::kNvidiaFile:
+      break;
+  }
+  return "an NVIDIA file";
+}
+
+bool makes_one_range(Strategy strategy) {
+  return strategy == Strategy::kVmm || strategy == Strategy::kHost;
+}
+
+PlacedOrError place(const Known& known, const Order& order) {
+  if (order.files.size() > 1 && !makes_one_range(known.strategy)) {
+    return Error{Code::kInvalid, 0, order.what,
+                 cat("several files make no one range of addresses by ", known.name)};
+  }
+  return known.place(order);
+}
+
+// The size of all files; of one kind, and of sizes that can be.
+Result<Bytes> whole_size(std::span<const File> files) {
+  Bytes whole;
+  for (const File& file : files) {
+    const std::uint64_t left = std::numeric_limits<std::ptrdiff_t>::max() - whole.count();
+    if (file.size == Bytes(0) || file.size.count() > left || file.kind != files.front().kind) {
+      return Error{Code::kInvalid, 0, "mapping memory",
+                   cat("a file of ", format_bytes(file.size),
+                       file.size == Bytes(0)             ? " cannot be mapped"
+                       : file.kind != files.front().kind ? " is of another kind than the first"
+                                                         : " makes the range too long")};
+    }
+    whole = whole + file.size;
+  }
+  if (files.empty()) return Error{Code::kInvalid, 0, "mapping memory", "no file was given"};
+  return whole;
+}
+
+Error none_worked(const std::vector<Attempt>& failed, std::string what) {
+  std::string reasons;
+  for (const Attempt& attempt : failed) {
+    reasons += cat(reasons.empty() ? "" : "; ", name_of(attempt.strategy), ": ",
+                   attempt.reason.describe());
+  }
+  return {failed.front().reason.code, 0, std::move(what), cat("no strategy works: ", reasons)};
+}
+
+}  // namespace
+
+std::string_view name_of(Strategy strategy) {
+  const auto* const found = std::find_if(
+      kKnown.begin(), kKnown.end(), [&](const Known& one) { return one.strategy == strategy; });
+  return found != kKnown.end() ? found->name : "auto";
+}
+
+Result<Strategy> parse_strategy(std::string_view name) {
+  if (name == "auto") return Strategy::kAuto;
+  for (const Known& known : kKnown) {
+    if (known.name == name) return known.strategy;
+  }
+  return Error{Code::kInvalid, 0, cat("\"", printable(name, 64), "\""),
+               "is no way to map memory: auto, vmm, external, register or host"};
+}
+
+Mapping::Mapping(Strategy strategy, Bytes size, std::unique_ptr<Placed> placed,
+                 std::vector<Attempt> failed)
+    : strategy_(strategy), size_(size), placed_(std::move(placed)), why_not_(std::move(failed)) {}
+
+Mapping::Mapping(Mapping&& other) noexcept = default;
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  if (this != &other) {
+    Undone ignored;
+    if (placed_) placed_->unmap(ignored);
+    strategy_ = other.strategy_;
+    size_ = other.size_;
+    placed_ = std::move(other.placed_);
+    why_not_ = std::move(other.why_not_);
+  }
+  return *this;
+}
+
+Mapping::~Mapping() {
+  Undone ignored;
+  if (placed_) placed_->unmap(ignored);
+}
+
+Result<void> Mapping::unmap() {
+  if (!placed_) return {};
+  Undone undone;
+  placed_->unmap(undone);
+  placed_.reset();
+  if (undone.failed()) return undone.error(cat("unmapping ", format_bytes(size_)));
+  return {};
+}
+
+CUdeviceptr Mapping::device_pointer() const {
+  return placed_ ? placed_->device_pointer : 0;
+}
+
+void* Mapping::host_pointer() const {
+  return placed_ ? placed_->host_pointer : nullptr;
+}
+
+Result<Context> open_context(const MapSettings& settings) {
+  auto driver = Driver::load(settings.library);
+  if (!driver) return std::move(driver).error();
+  return Context::current_or_primary(*std::move(driver), settings.device);
+}
+
+Result<Mapping> map(const File& file, const MapSettings& settings) {
+  return map_range({&file, 1}, settings);
+}
+
+Result<Mapping> map_range(std::span<const File> files, const MapSettings& settings) {
+  const auto size = whole_size(files);
+  if (!size) return size.error();
+  const FileKind kind = files.front().kind;
+  const Order order{files, *size, settings,
+                    cat("mapping ", format_bytes(*size), " of ", name_of(kind))};
+  std::vector<Attempt> failed;
+  for (const Known& known : kKnown) {
+    const bool asked = settings.strategy == known.strategy;
+    if (!asked && settings.strategy != Strategy::kAuto) continue;
+    if (!is_allowed(known.strategy, kind)) {
+      if (!asked) continue;
+      return Error{Code::kInvalid, 0, order.what, cat("cannot be done by ", known.name)};
+    }
+    auto placed = place(known, order);
+    if (placed) return Mapping(known.strategy, *size, *std::move(placed), std::move(failed));
+    if (asked) return std::move(placed).error();
+    failed.push_back({known.strategy, std::move(placed).error()});
+  }
+  return none_worked(failed, order.what);
+}
+
+}  // namespace carveout::cuda

@@ -1,0 +1,42 @@
+#pragma once
+
+// What tests may ask of the fake libcuda.so.1 besides the driver's calls. It is loaded by its path,
+// so these are found by dlsym(); see fake_driver.hpp. A copy of the file elsewhere is a
+// driver of its own, with a state of its own.
+//
+// Its environment, for programs that tests start: FAKE_CUDA_FAIL="cuMemMap:2,cuMemUnmap:1" fails
+// the nth calls; FAKE_CUDA_SET="dma-buf=1,devices=2" are knobs; FAKE_CUDA_STRICT=1 ends a process
+// that broke a rule, or exits with something not given back, with kBroken and a text.
+
+namespace carveout::fake_cuda {
+
+// The exit code of a process that broke a rule that only a dead driver could have told it of.
+inline constexpr int kBroken = 86;
+
+// Memory behind files of these names is taken for the driver's own and for a dma-buf.
+inline constexpr const char* kOwnName = "fake-cuda";
+inline constexpr const char* kDmaBufName = "fake-dma-buf";
+
+}  // namespace carveout::fake_cuda
+
+extern "C" {
+// The nth call of `entry` from now on (its base name: cuMemFree) answers `result`. With `performed`
+// it does its work first, as a call does that reports what an earlier one has failed in.
+void fake_cuda_fail_nth(const char* entry, int nth, int result, int performed);
+// Whether any has failed so since the last was asked for.
+int fake_cuda_has_failed();
+// Knobs: "devices" (1), "granularity" (2 MiB), "limit" (bytes an allocation, 0: none), "dma-buf"
+// (0: refused, 1: taken and the descriptor with it, 2: taken and the descriptor left), "register"
+// (1), "export" (1), "vmm" (1), "driver" (13000).
+void fake_cuda_set(const char* knob, long value);
+// As if this driver had no such call.
+void fake_cuda_hide(const char* entry);
+// Everything that the process has of the driver: reservations, handles, mappings, imported memory
+// and its buffers, registrations, retained contexts, contexts pushed and not popped.
+int fake_cuda_live();
+int fake_cuda_calls(const char* entry);  // "" for all
+// The rules broken so far, one a line.
+const char* fake_cuda_broken_rules();
+// A context of the caller's own, made current for nobody.
+void* fake_cuda_make_context(int device);
+}

@@ -1,0 +1,89 @@
+#pragma once
+
+// The fake libcuda.so.1 as tests use it.
+
+#include <compare>
+#include <cstddef>
+#include <ostream>
+#include <string>
+
+#include "base/bytes.hpp"
+#include "base/unique_fd.hpp"
+#include "cuda/abi.hpp"
+#include "cuda/mapping.hpp"
+#include "unit/helpers.hpp"
+
+namespace carveout::test {
+
+// A driver of one's own: a copy of the library, with a state of its own.
+class FakeDriver {
+ public:
+  // "fake_cuda", "fake_cuda_11", "fake_cuda_old".
+  explicit FakeDriver(const std::string& which = "fake_cuda");
+
+  [[nodiscard]] const std::string& library() const { return library_; }
+  [[nodiscard]] cuda::MapSettings settings(cuda::Strategy strategy = cuda::Strategy::kAuto) const;
+
+  // See fake_cuda.hpp.
+  void fail(const std::string& entry, int nth = 1, cuda::CUresult result = cuda::kNotSupported,
+            bool performed = false);
+  [[nodiscard]] bool has_failed() const;
+  void set(const std::string& knob, long value);
+  void hide(const std::string& entry);
+  [[nodiscard]] int live() const;
+  [[nodiscard]] int calls(const std::string& entry) const;
+  [[nodiscard]] int calls() const { return calls(""); }
+  [[nodiscard]] std::string broken_rules() const;
+  [[nodiscard]] cuda::CUcontext make_context(int device);
+
+  // The driver's own calls, without a Driver.
+  template <typename Function>
+  [[nodiscard]] Function* call(const cuda::Entry<Function>& entry) const {
+    return reinterpret_cast<Function*>(symbol(entry.symbol));
+  }
+  [[nodiscard]] cuda::CUcontext current() const;
+
+ private:
+  [[nodiscard]] void* symbol(const char* name) const;
+
+  TemporaryDirectory directory_;
+  std::string library_;
+  void* handle_ = nullptr;
+};
+
+// What must be as before once everything is undone.
+struct Footprint {
+  int live = 0;                  // with the driver
+  std::size_t descriptors = 0;   // of the process
+  std::size_t memory_files = 0;  // mapped, by /proc/self/maps
+  auto operator<=>(const Footprint&) const = default;
+};
+[[nodiscard]] Footprint footprint(const FakeDriver& fake);
+std::ostream& operator<<(std::ostream& out, const Footprint& what);
+
+// Lent memory: an NVIDIA file as another process's driver would have exported it, a dma-buf, or a
+// memory file.
+[[nodiscard]] UniqueFd make_file(cuda::FileKind kind, Bytes size);
+
+// The processor's view of a file.
+class View {
+ public:
+  View(int descriptor, Bytes size);
+  View(const View&) = delete;
+  View& operator=(const View&) = delete;
+  View(View&&) = delete;
+  View& operator=(View&&) = delete;
+  ~View();
+  [[nodiscard]] volatile unsigned char& operator[](std::size_t at) const { return bytes_[at]; }
+
+ private:
+  volatile unsigned char* bytes_;
+  std::size_t size_;
+};
+
+// The fake's device addresses are the processor's too.
+[[nodiscard]] inline volatile unsigned char* at_device(cuda::CUdeviceptr pointer) {
+  return reinterpret_cast<volatile unsigned char*>(pointer);
+}
+
+}  // namespace carveout::test

@@ -1,0 +1,196 @@
+#include "state.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <sstream>
+#include <string_view>
+#include <thread>
+
+#include "base/text.hpp"
+#include "fake_cuda.hpp"
+
+namespace carveout::fake_cuda {
+namespace {
+
+const char* environment(const char* name) {
+  const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe)
+  return value != nullptr ? value : "";
+}
+
+bool strict() {
+  return std::string_view(environment("FAKE_CUDA_STRICT")) == "1";
+}
+
+[[noreturn]] void die(const std::string& text) {
+  std::fprintf(stderr, "fake libcuda.so.1: %s\n", text.c_str());
+  ::_exit(kBroken);
+}
+
+// "name:1,other:2", with any separator.
+void read_pairs(const char* text, char separator,
+                const std::function<void(const std::string&, long)>& use) {
+  std::istringstream stream{std::string(text)};
+  for (std::string pair; std::getline(stream, pair, ',');) {
+    const std::size_t at = pair.find(separator);
+    if (at != std::string::npos) use(pair.substr(0, at), std::atol(pair.c_str() + at + 1));
+  }
+}
+
+// The process's end, unless it is by _exit().
+[[gnu::destructor]] void end() {
+  State& all = state();
+  if (all.process != ::getpid()) return;
+  all.exiting = true;
+  if (strict() && live(all) > 0) die(cat(live(all), " things were not given back"));
+}
+
+}  // namespace
+
+State& state() {
+  // Never destroyed: calls after the end must be noticed.
+  static State& all = []() -> State& {
+    State* const made = new State;
+    read_pairs(environment("FAKE_CUDA_FAIL"), ':', [made](const std::string& entry, long nth) {
+      made->failures[entry] = {static_cast<int>(nth), kOperatingSystem, false};
+    });
+    read_pairs(environment("FAKE_CUDA_SET"), '=',
+               [made](const std::string& name, long value) { made->knobs[name] = value; });
+    return *made;
+  }();
+  return all;
+}
+
+long knob(const std::string& name) {
+  return state().knobs[name];
+}
+
+CUresult broken(const std::string& rule, CUresult result) {
+  if (strict()) die(rule);
+  state().broken += rule + "\n";
+  return result;
+}
+
+int live(const State& all) {
+  std::size_t count = all.reserved.size() + all.mapped.size() + all.allocations.size() +
+                      all.imported.size() + all.buffers.size() + all.registered.size();
+  for (const CUcontext context : all.contexts) {
+    if (context->primary) count += static_cast<std::size_t>(context->retained);
+  }
+  return static_cast<int>(count) + all.pushed;
+}
+
+std::vector<CUcontext>& stack() {
+  // Not thread_local: leak checkers stumble over that in libraries that were loaded so late.
+  return state().stacks[std::this_thread::get_id()];
+}
+
+CUcontext current() {
+  return stack().empty() ? nullptr : stack().back();
+}
+
+Call::Call(const char* entry, Needs needs) : lock_(state().mutex) {
+  State& all = state();
+  ++all.calls[entry];
+  ++all.calls[""];
+  if (all.exiting) die(cat(entry, " after the driver's end"));
+  if (all.process != 0 && all.process != ::getpid()) {
+    refused_ = broken(cat(entry, " in a forked child"), kNotInitialized);
+    return;
+  }
+  if (needs != Needs::kNothing && all.process == 0) {
+    refused_ = broken(cat(entry, " before cuInit"), kNotInitialized);
+    return;
+  }
+  if (const auto failure = all.failures.find(entry); failure != all.failures.end()) {
+    if (--failure->second.nth == 0) {
+      all.has_failed = true;
+      (failure->second.performed ? instead_ : refused_) = failure->second.result;
+      if (refused_ != kSuccess) return;
+    }
+  }
+  if (needs == Needs::kContext && (current() == nullptr || !all.contexts.contains(current()))) {
+    refused_ = broken(cat(entry, " without a context"), kInvalidContext);
+  }
+}
+
+CUresult Call::done(CUresult result) const {
+  return instead_ != kSuccess ? instead_ : result;
+}
+
+std::string name_of_file(int descriptor) {
+  std::string target(200, '\0');
+  const ssize_t length =
+      ::readlink(cat("/proc/self/fd/", descriptor).c_str(), target.data(), target.size());
+  target.resize(length > 0 ? static_cast<std::size_t>(length) : 0);
+  constexpr std::string_view kMemfd = "/memfd:";
+  constexpr std::string_view kDeleted = " (deleted)";
+  if (!target.starts_with(kMemfd) || !target.ends_with(kDeleted)) return target;
+  return target.substr(kMemfd.size(), target.size() - kMemfd.size() - kDeleted.size());
+}
+
+bool is_own_file(int descriptor) {
+  return name_of_file(descriptor) == kOwnName;
+}
+
+std::uint64_t inode_of(int descriptor) {
+  struct stat status {};
+  return ::fstat(descriptor, &status) == 0 ? status.st_ino : 0;
+}
+
+std::size_t length_of(int descriptor) {
+  struct stat status {};
+  return ::fstat(descriptor, &status) == 0 ? static_cast<std::size_t>(status.st_size) : 0;
+}
+
+}  // namespace carveout::fake_cuda
+
+using carveout::fake_cuda::state;
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+FAKE_CUDA_EXPORT void fake_cuda_fail_nth(const char* entry, int nth, int result, int performed) {
+  const Lock lock(state().mutex);
+  state().failures[entry] = {nth, result, performed != 0};
+  state().has_failed = false;
+}
+
+FAKE_CUDA_EXPORT int fake_cuda_has_failed() {
+  const Lock lock(state().mutex);
+  return state().has_failed ? 1 : 0;
+}
+
+FAKE_CUDA_EXPORT void fake_cuda_set(const char* knob, long value) {
+  const Lock lock(state().mutex);
+  state().knobs.at(knob) = value;
+}
+
+FAKE_CUDA_EXPORT void fake_cuda_hide(const char* entry) {
+  const Lock lock(state().mutex);
+  state().hidden.insert(entry);
+}
+
+FAKE_CUDA_EXPORT int fake_cuda_live() {
+  const Lock lock(state().mutex);
+  return carveout::fake_cuda::live(state());
+}
+
+FAKE_CUDA_EXPORT int fake_cuda_calls(const char* entry) {
+  const Lock lock(state().mutex);
+  return state().calls[entry];
+}
+
+FAKE_CUDA_EXPORT const char* fake_cuda_broken_rules() {
+  const Lock lock(state().mutex);
+  return state().broken.c_str();
+}
+
+FAKE_CUDA_EXPORT void* fake_cuda_make_context(int device) {
+  const Lock lock(state().mutex);
+  auto* const context = new carveout::cuda::OpaqueContext{device, false, 0};
+  state().contexts.insert(context);
+  return context;
+}

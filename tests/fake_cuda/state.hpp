@@ -1,0 +1,138 @@
+#pragma once
+
+// What the fake driver knows, and what every call of it begins and ends with.
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/unique_fd.hpp"
+#include "cuda/abi.hpp"
+
+#define FAKE_CUDA_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace carveout::cuda {
+struct OpaqueContext {
+  CUdevice device;
+  bool primary;
+  int retained;
+};
+struct OpaqueExternalMemory {
+  UniqueFd file;
+  std::uint64_t inode;
+  std::size_t size;
+  CUcontext context;
+};
+}  // namespace carveout::cuda
+
+namespace carveout::fake_cuda {
+
+using namespace cuda;  // NOLINT(google-build-using-namespace): it plays that part
+
+struct Allocation {
+  UniqueFd file;
+  std::size_t size = 0;
+  bool exportable = false;
+};
+struct MappedRange {
+  std::size_t size = 0;
+  CUmemGenericAllocationHandle handle = 0;
+  std::set<CUdevice> access;
+};
+struct Buffer {
+  std::size_t size = 0;
+  CUexternalMemory memory = nullptr;
+  CUcontext context = nullptr;
+};
+struct Registration {
+  std::size_t size = 0;
+  unsigned flags = 0;
+  CUcontext context = nullptr;
+  void* alias = nullptr;  // what the device sees
+  std::uint64_t inode = 0;
+};
+struct Fill {
+  CUdeviceptr start;
+  std::size_t size;
+  unsigned char byte;
+};
+struct Failure {
+  int nth;
+  CUresult result;
+  bool performed;
+};
+
+struct State {
+  std::recursive_mutex mutex;
+  pid_t process = 0;  // that called cuInit
+  bool exiting = false;
+  std::map<std::string, long> knobs{{"devices", 1}, {"granularity", 2097152}, {"limit", 0},
+                                    {"dma-buf", 0}, {"register", 1},          {"export", 1},
+                                    {"vmm", 1},     {"driver", 13000}};
+  std::set<std::string> hidden;
+  std::map<std::string, int> calls;
+  std::map<std::string, Failure> failures;
+  bool has_failed = false;
+  std::string broken;
+
+  std::map<CUdeviceptr, std::size_t> reserved;
+  std::map<CUdeviceptr, MappedRange> mapped;
+  std::map<CUmemGenericAllocationHandle, Allocation> allocations;
+  CUmemGenericAllocationHandle next_handle = 0x1000;
+  std::set<CUexternalMemory> imported;
+  std::map<CUdeviceptr, Buffer> buffers;
+  std::map<void*, Registration> registered;
+  std::map<CUdevice, CUcontext> primaries;
+  std::set<CUcontext> contexts;  // that exist
+  std::vector<CUcontext> ended;  // that somebody may still name
+  std::map<std::thread::id, std::vector<CUcontext>> stacks;
+  int pushed = 0;
+  std::vector<Fill> fills;  // asked for, and not waited for yet
+};
+State& state();
+
+[[nodiscard]] long knob(const std::string& name);
+// Answers `result`, and remembers what the caller should not have done.
+CUresult broken(const std::string& rule, CUresult result);
+[[nodiscard]] int live(const State& all);
+
+[[nodiscard]] CUcontext current();  // the calling thread's, or null
+[[nodiscard]] std::vector<CUcontext>& stack();
+
+enum class Needs { kNothing, kInit, kContext };
+
+// One call, under the lock.
+class Call {
+ public:
+  Call(const char* entry, Needs needs);
+  // What to answer at once, or kSuccess.
+  [[nodiscard]] CUresult refused() const { return refused_; }
+  // What to answer after having done the work.
+  [[nodiscard]] CUresult done(CUresult result = kSuccess) const;
+
+ private:
+  std::unique_lock<std::recursive_mutex> lock_;
+  CUresult refused_ = kSuccess;
+  CUresult instead_ = kSuccess;
+};
+
+// The name after /memfd: of an open file, or what /proc says it is.
+[[nodiscard]] std::string name_of_file(int descriptor);
+[[nodiscard]] bool is_own_file(int descriptor);
+[[nodiscard]] std::uint64_t inode_of(int descriptor);
+[[nodiscard]] std::size_t length_of(int descriptor);
+
+[[nodiscard]] inline void* address(CUdeviceptr pointer) {
+  return reinterpret_cast<void*>(pointer);
+}
+[[nodiscard]] inline CUdeviceptr pointer(const void* address) {
+  return reinterpret_cast<CUdeviceptr>(address);
+}
+
+}  // namespace carveout::fake_cuda

@@ -1,0 +1,8 @@
+/* Links the library. */
+#include "consumer.h"
+
+int main(void) {
+  const struct calls call = {carveout_open, carveout_get_info, carveout_close, carveout_watch_fd,
+                             carveout_is_lender_gone};
+  return consume(&call);
+}

@@ -1,0 +1,324 @@
+// What the lender's client refuses rather than fits, against a lender that answers anything.
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "unit/client_lender_fixture.hpp"
+
+namespace carveout::client {
+namespace {
+
+using std::chrono::milliseconds;
+using test::Answer;
+using test::ScriptedLender;
+using test::Then;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+
+TEST_F(ClientLender, BorrowsWhatItAskedFor) {
+  ::lseek(memory_.get(), 77, SEEK_SET);
+  ScriptedLender lender(path_, {Answer{{{kGrant, {memory_.get()}}}}});
+  const std::size_t before = test::open_descriptors();
+  {
+    const Lease lease = test::required(borrow_now());
+    EXPECT_EQ(lease.loan().size, mib(4));
+    EXPECT_EQ(lease.loan().base, Bytes(10739515392));
+    EXPECT_EQ(lease.loan().kind, DescriptorKind::kMemfd);
+    EXPECT_TRUE(test::is_close_on_exec(lease.loan().memory.get()));
+    EXPECT_TRUE(test::is_close_on_exec(lease.watch()));
+    EXPECT_EQ(::lseek(lease.loan().memory.get(), 0, SEEK_CUR), 77) << "the offset is not ours";
+    EXPECT_EQ(test::open_descriptors(), before + 2);
+    EXPECT_THAT(lender.events(),
+                ElementsAre("connected", R"({"key":"swordfish","op":"alloc","size":4194304})"));
+  }
+  EXPECT_EQ(test::open_descriptors(), before);
+}
+
+TEST_F(ClientLender, RoundsTheAskUpBeforeItIsSent) {
+  const std::vector<std::pair<Bytes, std::string>> rows{
+      {Bytes(1), R"("size":2097152)"}, {Bytes(2097151), R"("size":2097152)"},
+      {mib(2), R"("size":2097152)"},   {mib(2) + Bytes(1), R"("size":4194304)"},
+      {mib(3), R"("size":4194304)"},   {mib(4), R"("size":4194304)"}};
+  for (const auto& [ask, sent] : rows) {
+    ScriptedLender lender(path_, {Answer{{{kGrant, {memory_.get()}}}}});
+    const Lease lease = test::required(borrow_within(std::chrono::seconds(20), ask));
+    EXPECT_THAT(lender.events(), ElementsAre("connected", HasSubstr(sent)));
+    EXPECT_EQ(lease.loan().size, mib(4)) << "more than the ask is no mistake";
+    ::unlink(path_.c_str());
+  }
+}
+
+TEST_F(ClientLender, RefusesAnAskThatIsNone) {
+  ScriptedLender lender(path_, {Answer{{{kGrant, {memory_.get()}}}}});
+  const auto far_off = wire::Clock::now() + std::chrono::seconds(20);
+  auto connection = test::required(Lender::connect(path_, far_off));
+  for (const Bytes ask : {Bytes(0), Bytes(1ULL << 63U), Bytes(~0ULL)}) {
+    EXPECT_EQ(connection.claim(key_, ask, far_off).error().code, Code::kInvalid);
+  }
+  EXPECT_TRUE(connection.claim(key_, mib(4), far_off)) << "it is as it was";
+}
+
+TEST_F(ClientLender, SendsAnyKeyAsJson) {
+  key_ = *wire::Key::from("a\"\\\n\xc3\xbc\x01");
+  ScriptedLender lender(path_, {Answer{{{kGrant, {memory_.get()}}}}});
+  const Lease lease = test::required(borrow_now());
+  EXPECT_THAT(lender.events(),
+              ElementsAre("connected", HasSubstr("{\"key\":\"a\\\"\\\\\\n\xc3\xbc\\u0001\",")));
+}
+
+// --- no lender ---
+
+TEST_F(ClientLender, NamesWhatIsWrongWithASocket) {
+  EXPECT_EQ(refused_by_lender().number, ENOENT);
+  { const UniqueFd listener = test::listen_at(path_, SOCK_SEQPACKET, 1); }
+  const Error refused_connect = refused_by_lender();
+  EXPECT_EQ(refused_connect.code, Code::kSystem);
+  EXPECT_EQ(refused_connect.number, ECONNREFUSED);
+  EXPECT_THAT(refused_connect.message, HasSubstr("CARVEOUT_SOCKET"));
+  {
+    const UniqueFd control = test::listen_at(path_, SOCK_STREAM, 1);
+    EXPECT_EQ(refused_by_lender().number, EPROTOTYPE);
+  }
+  path_ = std::string(108, 's');
+  EXPECT_EQ(refused_by_lender().code, Code::kInvalid);
+  path_.clear();
+  EXPECT_EQ(borrow_now().error().code, Code::kInvalid);
+}
+
+TEST_F(ClientLender, NamesASocketThatItMayNotUse) {
+  const UniqueFd listener = test::listen_at(path_, SOCK_SEQPACKET, 1);
+  ASSERT_EQ(::chmod(path_.c_str(), 0600), 0);
+  ASSERT_EQ(::chmod(directory_.path().c_str(), 0755), 0);
+  EXPECT_EQ(test::run_as_nobody([this] { return borrow_now().error().number == EACCES ? 0 : 1; }),
+            0);
+}
+
+// --- refusals ---
+
+TEST_F(ClientLender, RepeatsTheLendersOwnWords) {
+  const Error wrong_key = refused({Answer{{{kWrongKey}}, Then::kClose}});
+  EXPECT_EQ(wrong_key.code, Code::kRefused);
+  EXPECT_THAT(wrong_key.message, AllOf(HasSubstr("missing or unknown key"),
+                                       HasSubstr("CARVEOUT_KEY"), HasSubstr("CARVEOUT_KEY_FILE")));
+  const Error full = refused({Answer{{{kFull}}, Then::kClose}});
+  EXPECT_EQ(full.code, Code::kRefused);
+  EXPECT_THAT(full.message, AllOf(HasSubstr("not enough free carveout"), HasSubstr("4 MiB"),
+                                  Not(HasSubstr("KEY"))));
+}
+
+TEST_F(ClientLender, RefusesWhateverIsNotOk) {
+  const std::vector<std::string> replies{
+      kWrongKey,
+      kFull,
+      R"({"ok": false, "error": "size must be an integer from 1 to 2145386496"})",
+      R"({"ok": false, "error": "unknown op"})",
+      R"({"ok": false, "base": 0, "size": 4194304})",
+      R"({"ok": false, "error": 3, "base": 0, "size": 4194304})",
+      R"({"error":"no","size":4194304,"base":0,"ok":false})",
+      "{ \"\\u006f\\u006b\" : false , \"\\u0065rror\":\"\\u006eo\" }",
+      R"({"ok": true, "error": "no", "base": 0, "size": 4194304})"};
+  for (const std::string& reply : replies) {
+    SCOPED_TRACE(reply);
+    for (const Then then : {Then::kClose, Then::kStay, Then::kHalfClose, Then::kDie}) {
+      EXPECT_EQ(refused({Answer{{{reply}}, then}}).code, Code::kRefused);
+      EXPECT_EQ(refused({Answer{{{reply, {memory_.get()}}}, then}}).code, Code::kRefused);
+    }
+  }
+}
+
+TEST_F(ClientLender, BoundsAndEscapesTheLendersWords) {
+  const std::string control =
+      refused({Answer{{{"{\"ok\": false, \"error\": \"a\\u001b[2J\\nb\\u0000"
+                        "\\u202e\xc2\x9b\"}"}}}})
+          .message;
+  for (const char c : {'\x1b', '\n', '\0', '\x9b'}) {
+    EXPECT_EQ(control.find(c), std::string::npos) << control;
+  }
+  const std::string flood = "{\"ok\": false, \"error\": \"" + std::string(4000, 'x') + "\"}";
+  EXPECT_LT(refused({Answer{{{flood}}}}).describe().size(), 300U);
+}
+
+TEST_F(ClientLender, KeepsTheKeyOutOfTheLendersWords) {
+  const auto words_of = [this](const std::string& error) {
+    return refused({Answer{{{R"({"ok": false, "error": ")" + error + "\"}"}}}}).message;
+  };
+  EXPECT_EQ(words_of("no swordfish, swordfishes or swordfis"),
+            "no [the key], [the key]es or [the key]");
+  EXPECT_EQ(words_of("\\u0073wordfish"), "[the key]");
+  EXPECT_EQ(words_of("unknown op swordfish"), "unknown op [the key]");
+  EXPECT_THAT(words_of(std::string(192, 'x') + "swordfish"), HasSubstr("x[the key]..."));
+  EXPECT_EQ(words_of("swords are fish"), "swords are fish");
+  for (const char* key : {"e", "key", "missing or unknown key"}) {
+    key_ = *wire::Key::from(key);
+    EXPECT_THAT(refused({Answer{{{kWrongKey}}}}).message, HasSubstr("missing or unknown key"));
+    EXPECT_THAT(refused({Answer{{{kFull}}}}).message, HasSubstr("not enough free carveout"));
+  }
+  key_ = *wire::Key::from("a\x1b\"b");
+  EXPECT_EQ(words_of("<a\\u001b\\\"b>"), "<[the key]>");
+}
+
+TEST_F(ClientLender, ReportsTheRefusalOfALenderThatHasNotReadTheRequest) {
+  test::Script script;
+  script.read_requests = false;
+  script.answer = [](std::string_view, int) {
+    return Answer{{{kFull}}, Then::kClose, milliseconds(20)};
+  };
+  for (int i = 0; i < 20; ++i) {
+    const ScriptedLender lender(path_, script);
+    const Error error = refused_by_lender();
+    EXPECT_EQ(error.code, Code::kRefused) << "and not the ECONNRESET that comes first";
+    EXPECT_THAT(error.message, HasSubstr("not enough free carveout"));
+  }
+}
+
+TEST_F(ClientLender, ReportsTheRefusalOfALenderThatHadLeftBefore) {
+  const UniqueFd listener = test::listen_at(path_, SOCK_SEQPACKET, 1);
+  const auto far_off = wire::Clock::now() + std::chrono::seconds(20);
+  auto connection = test::required(Lender::connect(path_, far_off));
+  {
+    const UniqueFd accepted(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    ASSERT_GT(::send(accepted.get(), kFull, std::string(kFull).size(), 0), 0);
+  }
+  const auto loan = connection.claim(key_, mib(2), far_off);
+  ASSERT_FALSE(loan);
+  EXPECT_EQ(loan.error().code, Code::kRefused);
+  EXPECT_THAT(loan.error().message, HasSubstr("not enough free carveout"));
+}
+
+// --- replies that are none ---
+
+TEST_F(ClientLender, RefusesWhatIsNotTheExpectedJson) {
+  const std::string whole(kGrant);
+  const std::vector<std::string> replies{
+      "hello",
+      "{",
+      "null",
+      "[]",
+      "[" + whole + "]",
+      "true",
+      "\"ok\"",
+      "{}",
+      whole + whole,
+      whole + "x",
+      whole + std::string(1, '\0'),
+      whole.substr(0, whole.size() - 1),
+      whole.substr(0, 20),
+      "\xef\xbb\xbf" + whole,
+      "{\"ok\": true, \"base\": 0, \"size\": 4194304, \"x\": \"\xff\"}",
+      R"({"base": 10739515392, "size": 2145386496, "free": 2145386496, "largest": 2145386496})",
+      R"({"base": 0, "size": 4194304})",
+      R"({"ok": 1, "base": 0, "size": 4194304})",
+      R"({"ok": "true", "base": 0, "size": 4194304})",
+      R"({"ok": null, "base": 0, "size": 4194304})",
+      R"({"OK": true, "base": 0, "size": 4194304})",
+      R"({"x": {"ok": true, "base": 0, "size": 4194304}})",
+      R"({"ok": true})",
+      R"({"ok": true, "base": 0})",
+      R"({"ok": true, "size": 4194304})",
+      R"({"ok": true, "base": 0, "size": "4194304"})",
+      R"({"ok": true, "base": 0, "size": 4194304.0})",
+      R"({"ok": true, "base": 0, "size": 4194304.5})",
+      R"({"ok": true, "base": 0, "size": -4194304})",
+      R"({"ok": true, "base": 0, "size": 18446744073709551616})",
+      R"({"ok": true, "base": 0, "size": 1e400})",
+      R"({"ok": true, "base": 0, "size": [4194304]})",
+      R"({"ok": true, "base": 0, "size": 4194304, "x": ")" + std::string(4096, 'x') + "\"}",
+      std::string(60'000, '{'),
+      std::string(4096, '[')};
+  for (const std::string& reply : replies) {
+    SCOPED_TRACE(reply.substr(0, 100));
+    EXPECT_EQ(refused({Answer{{{reply, {memory_.get()}}}}}).code, Code::kProtocol);
+    EXPECT_EQ(refused({Answer{{{reply, {memory_.get()}}}, Then::kClose}}).code, Code::kProtocol);
+  }
+}
+
+TEST_F(ClientLender, RefusesAReplyInPieces) {
+  const std::string whole(kGrant);
+  for (const std::size_t at : {std::size_t{1}, whole.size() / 2, whole.size() - 1}) {
+    const std::vector<test::SentDatagram> pieces{{whole.substr(0, at)},
+                                                 {whole.substr(at), {memory_.get()}}};
+    EXPECT_EQ(refused({Answer{pieces, Then::kStay, milliseconds(5)}}).code, Code::kProtocol);
+  }
+}
+
+TEST_F(ClientLender, RefusesAnythingButOneDescriptor) {
+  const int memory = memory_.get();
+  for (const std::vector<int>& descriptors :
+       {std::vector<int>{}, std::vector<int>{memory, memory},
+        std::vector<int>{memory, short_.get()}, std::vector<int>(3, memory),
+        std::vector<int>(253, memory)}) {
+    const Error error = refused({Answer{{{kGrant, descriptors}}}});
+    EXPECT_EQ(error.code, Code::kProtocol);
+    EXPECT_THAT(error.message, HasSubstr(std::to_string(descriptors.size()) + " descriptors"));
+  }
+}
+
+TEST_F(ClientLender, RefusesDescriptorsThatDoNotFitIntoTheProcess) {
+  ScriptedLender lender(path_, {Answer{{{kGrant, {memory_.get(), short_.get()}}}}});
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  rlimit low = limit;
+  low.rlim_cur = static_cast<rlim_t>(UniqueFd(::dup(0)).get()) + 2;  // the connection and one more
+  const std::size_t before = test::open_descriptors();
+  const LenderSettings settings{.socket = path_, .key = key_};
+  const auto deadline = wire::Clock::now() + std::chrono::seconds(20);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  const auto lease = borrow(settings, mib(4), deadline);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  ASSERT_FALSE(lease) << "the one that arrived is not taken for the only one";
+  EXPECT_EQ(lease.error().code, Code::kProtocol);
+  EXPECT_EQ(test::open_descriptors(), before);
+}
+
+TEST_F(ClientLender, RefusesLessThanItAskedFor) {
+  for (const char* size : {"0", "1", "2097152", "4194303"}) {
+    const Error error = refused({Answer{
+        {{std::string(R"({"ok": true, "base": 0, "size": )") + size + "}", {memory_.get()}}}}});
+    EXPECT_EQ(error.code, Code::kProtocol);
+    EXPECT_THAT(error.message, HasSubstr("less than the 4 MiB asked for"));
+  }
+}
+
+TEST_F(ClientLender, RefusesLessThanTheWholeSlicesThatItAskedFor) {
+  const ScriptedLender lender(
+      path_, {Answer{{{R"({"ok": true, "base": 0, "size": 3145728})", {memory_.get()}}}}});
+  const auto lease = borrow_within(std::chrono::seconds(20), mib(3));
+  ASSERT_FALSE(lease);
+  EXPECT_EQ(lease.error().code, Code::kProtocol);
+}
+
+TEST_F(ClientLender, RefusesMemoryThatIsShorterThanItsGrant) {
+  const UniqueFd empty = test::make_memory(0);
+  for (const int memory : {short_.get(), empty.get()}) {
+    const Error error = refused({Answer{{{kGrant, {memory}}}}});
+    EXPECT_EQ(error.code, Code::kProtocol);
+    EXPECT_THAT(error.message, HasSubstr("is 4 MiB, but the memory that came with it"));
+  }
+  const Error error = refused(
+      {Answer{{{R"({"ok": true, "base": 0, "size": 18446744073709551615})", {memory_.get()}}}}});
+  EXPECT_EQ(error.code, Code::kProtocol);
+}
+
+TEST_F(ClientLender, RefusesWhatIsNoMemory) {
+  const UniqueFd zero(::open("/dev/zero", O_RDWR | O_CLOEXEC));
+  const test::Pipe pipe = test::make_pipe();
+  for (const int stranger : {zero.get(), pipe.read_end.get()}) {
+    EXPECT_EQ(refused({Answer{{{kGrant, {stranger}}}}}).code, Code::kProtocol);
+  }
+}
+
+}  // namespace
+}  // namespace carveout::client
