@@ -1,6 +1,5 @@
 #include "client/carveout.hpp"
 
-#include <array>
 #include <memory>
 #include <utility>
 
@@ -9,56 +8,6 @@
 
 namespace carveout::client {
 namespace {
-
-struct NamedSource {
-  SourceKind source;
-  const char* name;
-};
-constexpr std::array<NamedSource, 5> kSources{{{SourceKind::kDaemon, "daemon"},
-                                               {SourceKind::kDrm, "drm"},
-                                               {SourceKind::kDmaHeap, "dma-heap"},
-                                               {SourceKind::kMemfd, "memfd"},
-                                               {SourceKind::kCuda, "cuda"}}};
-
-cuda::Strategy strategy_of(MapChoice choice) {
-  switch (choice) {
-    case MapChoice::kVmm:
-      return cuda::Strategy::kVmm;
-    case MapChoice::kExternal:
-      return cuda::Strategy::kExternal;
-    case MapChoice::kRegister:
-      return cuda::Strategy::kRegister;
-    case MapChoice::kHost:
-      return cuda::Strategy::kHost;
-    case MapChoice::kAuto:
-      break;
-  }
-  return cuda::Strategy::kAuto;
-}
-
-cuda::FileKind file_kind_of(DescriptorKind kind) {
-  switch (kind) {
-    case DescriptorKind::kDmaBuf:
-      return cuda::FileKind::kDmaBuf;
-    case DescriptorKind::kNvidiaFile:
-      return cuda::FileKind::kNvidiaFile;
-    case DescriptorKind::kMemfd:
-      break;
-  }
-  return cuda::FileKind::kMemfd;
-}
-
-std::string_view text_of(DescriptorKind kind) {
-  switch (kind) {
-    case DescriptorKind::kDmaBuf:
-      return "a dma-buf";
-    case DescriptorKind::kNvidiaFile:
-      return "a file of NVIDIA's driver";
-    case DescriptorKind::kMemfd:
-      break;
-  }
-  return "a memfd";
-}
 
 // A row is to blame for what went wrong: it takes the place of what its value names.
 Error blame(const char* row, Error problem) {
@@ -78,7 +27,7 @@ Result<std::unique_ptr<Source>> open_source(const Settings& settings, const Open
       DrmSettings drm = machine.drm;
       drm.card = settings.card;
       // Only a file of NVIDIA's own can be mapped so.
-      if (settings.map == MapChoice::kVmm) drm.lend_as = LendAs::kNvidia;
+      if (settings.map == MapStrategy::kVmm) drm.lend_as = LendAs::kNvidia;
       auto source = open_drm_source(drm);
       if (!source) return blame("CARVEOUT_DRM_CARD", std::move(source).error());
       return source;
@@ -99,15 +48,6 @@ Result<std::unique_ptr<Source>> open_source(const Settings& settings, const Open
   return make_memfd_source(machine.memfd);
 }
 
-std::string reasons_of(const cuda::Mapping& mapping) {
-  std::string reasons;
-  for (const cuda::Attempt& attempt : mapping.why_not()) {
-    reasons += cat(reasons.empty() ? "" : "; ", cuda::name_of(attempt.strategy), ": ",
-                   attempt.reason.describe());
-  }
-  return reasons;
-}
-
 void say(const Opening& opening, LogLevel level, const std::string& line) {
   if (opening.log) opening.log(level, line);
 }
@@ -124,23 +64,12 @@ struct Carveout::Taken {
   std::string description;
 };
 
-const char* name_of(SourceKind source) {
-  for (const NamedSource& known : kSources) {
-    if (known.source == source) return known.name;
-  }
-  return "";
-}
-
-const char* name_of(cuda::Strategy strategy) {
-  return cuda::name_of(strategy).data();  // of literals
-}
-
 Result<Carveout::Taken> Carveout::borrow_from_lender(const Settings& settings) {
   const Deadline deadline = wire::Clock::now() + settings.timeout;
   auto lease = borrow({settings.socket, *settings.key}, settings.size, deadline);
   if (!lease) return std::move(lease).error();
   Loan& loan = lease->loan();
-  std::string description = cat(format_bytes(loan.size), " lent as ", text_of(loan.kind));
+  std::string description = cat(format_bytes(loan.size), " lent as ", name_of(loan.kind));
   Taken taken{std::nullopt, std::move(loan.memory), loan.size, loan.kind,
               loan.base,    std::move(description)};
   taken.lease.emplace(*std::move(lease));
@@ -181,14 +110,14 @@ Result<Carveout> Carveout::open_completed(const Settings& settings, const Openin
   auto taken = take(settings, opening);
   if (!taken) return std::move(taken).error();
   say(opening, LogLevel::kInfo, taken->description);
-  const cuda::File file{file_kind_of(taken->kind), taken->memory.get(), taken->size};
-  cuda::MapSettings how{strategy_of(settings.map), opening.device, opening.machine.cuda_library};
+  const cuda::File file{taken->kind, taken->memory.get(), taken->size};
+  cuda::MapSettings how{settings.map, opening.device, opening.machine.cuda_library};
   if (settings.source == SourceKind::kCuda) how.device = device_of(opening);
   auto mapping = cuda::map(file, how);
   if (!mapping) {
     Error problem = std::move(mapping).error();
     // A strategy that was asked for by name, and is none for this kind of memory.
-    if (settings.map != MapChoice::kAuto && problem.code == Code::kInvalid) {
+    if (settings.map != MapStrategy::kAuto && problem.code == Code::kInvalid) {
       problem.message = problem.describe();
       problem.context = "CARVEOUT_MAP";
       problem.number = 0;
@@ -200,10 +129,10 @@ Result<Carveout> Carveout::open_completed(const Settings& settings, const Openin
   carveout.kind_ = taken->kind;
   carveout.lender_base_ = taken->base;
   carveout.description_ = std::move(taken->description);
-  carveout.why_not_ = reasons_of(carveout.mapping_);
+  carveout.why_not_ = cuda::describe(carveout.mapping_.why_not());
   if (!carveout.why_not_.empty()) {
     say(opening, LogLevel::kInfo,
-        cat("mapped by ", cuda::name_of(carveout.mapping_.strategy()),
+        cat("mapped by ", name_of(carveout.mapping_.strategy()),
             ", since others failed: ", carveout.why_not_));
   }
   return carveout;

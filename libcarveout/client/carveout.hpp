@@ -42,10 +42,6 @@ struct Opening {
   Machine machine = {};
 };
 
-// As CARVEOUT_SOURCE and CARVEOUT_MAP have them.
-[[nodiscard]] const char* name_of(SourceKind source);
-[[nodiscard]] const char* name_of(cuda::Strategy strategy);
-
 // Memory in place, and the lease that it is held by if it was lent. Destroying it unmaps first and
 // gives back then.
 //

@@ -26,16 +26,17 @@ constexpr std::string_view kUnknownKey = "missing or unknown key";
 constexpr std::array<std::string_view, 4> kReasons{
     kUnknownKey, "unknown op", "size must be an integer from 1 to ", "not enough free carveout"};
 
-std::string_view remedy(int number) {
+std::string remedy(int number, const LenderNames& names) {
   switch (number) {
     case ENOENT:
     case ECONNREFUSED:
-      return "no lender answers there: is carveoutd running, and is CARVEOUT_SOCKET its --socket?";
+      return cat("no lender answers there: is carveoutd running, and is ", names.socket,
+                 " one of its lending sockets?");
     case EACCES:
     case EPERM:
       return "not allowed: only root and the members of the socket's group are (ls -l it)";
     case EPROTOTYPE:
-      return "is another kind of socket: is CARVEOUT_SOCKET the control socket?";
+      return cat("is another kind of socket: is ", names.socket, " the control socket?");
     default:
       return "cannot be connected to";
   }
@@ -74,10 +75,10 @@ std::string without_key(std::string_view text, std::string_view key_bytes) {
   return safe;
 }
 
-Error refusal(Error problem, const wire::Key& key) {
+Error refusal(Error problem, const wire::Key& key, const LenderNames& names) {
   problem.message = without_key(problem.message, key.bytes());
   if (problem.message == kUnknownKey) {
-    problem.message += ": what CARVEOUT_KEY or CARVEOUT_KEY_FILE has is not this lender's key";
+    problem.message += cat(": what ", names.key, " has is not this lender's key");
   }
   return problem;
 }
@@ -121,12 +122,13 @@ Result<Loan> accept(wire::Datagram& reply, Bytes ask, const wire::Grant& grant) 
 
 }  // namespace
 
-Result<Lender> Lender::connect(const std::string& socket, Deadline deadline) {
+Result<Lender> Lender::connect(const std::string& socket, Deadline deadline,
+                               const LenderNames& names) {
   auto connection = wire::connect_to(socket, SOCK_SEQPACKET, deadline);
-  if (connection) return Lender(*std::move(connection));
+  if (connection) return Lender(*std::move(connection), names);
   Error problem = connection.error();
   problem.context = "the lending socket";  // instead of its path
-  if (problem.code == Code::kSystem) problem.message = remedy(problem.number);
+  if (problem.code == Code::kSystem) problem.message = remedy(problem.number, names);
   return problem;
 }
 
@@ -142,7 +144,7 @@ Result<Loan> Lender::claim(const wire::Key& key, Bytes ask, Deadline deadline) {
       exchange(connection_.get(), wire::encode_alloc_request(key.bytes(), whole), deadline);
   if (!reply) return reply.error();
   const auto grant = wire::parse_grant_reply(reply->bytes);
-  if (!grant) return refusal(grant.error(), key);
+  if (!grant) return refusal(grant.error(), key, names_);
   auto loan = accept(*reply, whole, *grant);
   if (loan) spent_ = false;
   return loan;
@@ -155,7 +157,7 @@ bool Lender::gone() const {
 }
 
 Result<Lease> borrow(const LenderSettings& settings, Bytes ask, Deadline deadline) {
-  auto lender = Lender::connect(settings.socket, deadline);
+  auto lender = Lender::connect(settings.socket, deadline, settings.names);
   if (!lender) return lender.error();
   auto loan = lender->claim(settings.key, ask, deadline);
   if (!loan) return loan.error();

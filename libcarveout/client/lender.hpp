@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <string>
+#include <string_view>
 
 #include "base/bytes.hpp"
 #include "base/result.hpp"
@@ -18,9 +19,16 @@ namespace carveout::client {
 
 using Deadline = wire::Clock::time_point;
 
+// What whoever reads the errors knows the settings by. Of literals.
+struct LenderNames {
+  std::string_view socket = "CARVEOUT_SOCKET";
+  std::string_view key = "CARVEOUT_KEY or CARVEOUT_KEY_FILE";
+};
+
 struct LenderSettings {
   std::string socket;  // the lending socket's path, 1 to 107 bytes
   wire::Key key;
+  LenderNames names = {};
 };
 
 // What a claim was granted.
@@ -43,7 +51,8 @@ class Lender {
  public:
   // Blocks until `deadline` at the longest (a lender whose queue is full). Errors: kSystem with the
   // errno of connect(), kTimedOut, kInvalid (a path that fits no address). None shows the path.
-  static Result<Lender> connect(const std::string& socket, Deadline deadline);
+  static Result<Lender> connect(const std::string& socket, Deadline deadline,
+                                const LenderNames& names = {});
 
   // Claims `ask` bytes, rounded up to whole slices; what comes back is never less. Blocks until
   // `deadline` at the longest, however the time is spent. Errors:
@@ -77,9 +86,11 @@ class Lender {
   void abandon_in_child() noexcept { connection_.reset(); }
 
  private:
-  explicit Lender(UniqueFd connection) : connection_(std::move(connection)) {}
+  Lender(UniqueFd connection, const LenderNames& names)
+      : connection_(std::move(connection)), names_(names) {}
 
   UniqueFd connection_;
+  LenderNames names_;
   bool spent_ = false;  // a claim has failed: a late reply would be taken for another claim's
 };
 

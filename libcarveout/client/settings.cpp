@@ -24,33 +24,28 @@ Error bad(const char* row, std::string message) {
   return Error{Code::kInvalid, 0, row, std::move(message)};
 }
 
-template <typename T, std::size_t N>
-using Words = std::array<std::pair<std::string_view, T>, N>;
+enum class Switch { kOff, kOn };
+constexpr const char* name_of(Switch position) {
+  return position == Switch::kOn ? "1" : "0";
+}
 
-constexpr Words<bool, 2> kSwitch{{{"0", false}, {"1", true}}};
-constexpr Words<SourceKind, 5> kSources{{{"daemon", SourceKind::kDaemon},
-                                         {"drm", SourceKind::kDrm},
-                                         {"dma-heap", SourceKind::kDmaHeap},
-                                         {"memfd", SourceKind::kMemfd},
-                                         {"cuda", SourceKind::kCuda}}};
-constexpr Words<MapChoice, 5> kMaps{{{"auto", MapChoice::kAuto},
-                                     {"vmm", MapChoice::kVmm},
-                                     {"external", MapChoice::kExternal},
-                                     {"register", MapChoice::kRegister},
-                                     {"host", MapChoice::kHost}}};
+constexpr std::array kSwitches{Switch::kOff, Switch::kOn};
+constexpr std::array kSources{SourceKind::kDaemon, SourceKind::kDrm, SourceKind::kDmaHeap,
+                              SourceKind::kMemfd, SourceKind::kCuda};
 
-// One of the words into `value`, which stays what it is where the row is not set.
+// One of `meanings`, by its name, into `value`, which stays what it is where the row is not set.
 template <typename T, std::size_t N>
-Result<void> read_word(const Lookup& lookup, const char* row, const Words<T, N>& words, T& value) {
+Result<void> read_word(const Lookup& lookup, const char* row, const std::array<T, N>& meanings,
+                       T& value) {
   const auto text = lookup(row);
   if (!text) return {};
   std::string all;
-  for (const auto& [word, meaning] : words) {
-    if (*text == word) {
+  for (const T meaning : meanings) {
+    if (*text == name_of(meaning)) {
       value = meaning;
       return {};
     }
-    all += cat(all.empty() ? "" : ", ", word);
+    all += cat(all.empty() ? "" : ", ", name_of(meaning));
   }
   return bad(row, cat("must be one of ", all));
 }
@@ -174,15 +169,15 @@ Result<Settings> complete(Settings settings, const std::string& default_key_file
 
 Result<std::optional<Settings>> settings_from(const Lookup& lookup,
                                               const std::string& default_key_file) {
-  bool on = false;
-  if (auto read = read_word(lookup, "CARVEOUT", kSwitch, on); !read) return read.error();
-  if (!on) return std::optional<Settings>();
+  Switch position = Switch::kOff;
+  if (auto read = read_word(lookup, "CARVEOUT", kSwitches, position); !read) return read.error();
+  if (position == Switch::kOff) return std::optional<Settings>();
   Settings settings;
   if (auto read = read_word(lookup, "CARVEOUT_SOURCE", kSources, settings.source); !read) {
     return read.error();
   }
   if (auto read = read_size(lookup, settings); !read) return read.error();
-  if (auto read = read_word(lookup, "CARVEOUT_MAP", kMaps, settings.map); !read) {
+  if (auto read = read_word(lookup, "CARVEOUT_MAP", kMapStrategies, settings.map); !read) {
     return read.error();
   }
   if (settings.source == SourceKind::kDaemon) {

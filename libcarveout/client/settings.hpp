@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/bytes.hpp"
+#include "base/map_strategy.hpp"
 #include "base/result.hpp"
 #include "wire/key.hpp"
 
@@ -15,8 +16,22 @@ namespace carveout::client {
 
 enum class SourceKind { kDaemon, kDrm, kDmaHeap, kMemfd, kCuda };
 
-// How the memory is mapped: by one strategy, or by the first that works.
-enum class MapChoice { kAuto, kVmm, kExternal, kRegister, kHost };
+// As CARVEOUT_SOURCE has them. A literal.
+[[nodiscard]] constexpr const char* name_of(SourceKind source) {
+  switch (source) {
+    case SourceKind::kDaemon:
+      break;
+    case SourceKind::kDrm:
+      return "drm";
+    case SourceKind::kDmaHeap:
+      return "dma-heap";
+    case SourceKind::kMemfd:
+      return "memfd";
+    case SourceKind::kCuda:
+      return "cuda";
+  }
+  return "daemon";
+}
 
 inline constexpr const char* kDefaultKeyFile = "/etc/carveout/key";
 
@@ -26,7 +41,7 @@ struct Settings {
   // Of every source.
   SourceKind source = SourceKind::kDaemon;  // CARVEOUT_SOURCE: daemon drm dma-heap memfd cuda
   Bytes size = mib(1792);                   // CARVEOUT_MIB: never "whatever is free"
-  MapChoice map = MapChoice::kAuto;         // CARVEOUT_MAP: auto vmm external register host
+  MapStrategy map = MapStrategy::kAuto;     // CARVEOUT_MAP: auto vmm external register host
   // Of the daemon.
   std::string socket = "/run/carveout/carveout.sock";  // CARVEOUT_SOCKET
   std::optional<wire::Key> key;                        // CARVEOUT_KEY

@@ -12,51 +12,38 @@ namespace carveout::cuda {
 namespace {
 
 struct Known {
-  Strategy strategy;
-  std::string_view name;
+  MapStrategy strategy;
   PlacedOrError (*place)(const Order&);
 };
 // In the order of preference.
-constexpr std::array<Known, 4> kKnown{{{Strategy::kVmm, "vmm", place_vmm},
-                                       {Strategy::kExternal, "external", place_external},
-                                       {Strategy::kRegister, "register", place_registered},
-                                       {Strategy::kHost, "host", place_on_host}}};
+constexpr std::array<Known, 4> kKnown{{{MapStrategy::kVmm, place_vmm},
+                                       {MapStrategy::kExternal, place_external},
+                                       {MapStrategy::kRegister, place_registered},
+                                       {MapStrategy::kHost, place_on_host}}};
 
-bool is_allowed(Strategy strategy, FileKind kind) {
+bool is_allowed(MapStrategy strategy, DescriptorKind kind) {
   switch (strategy) {
-    case Strategy::kVmm:
-      return kind == FileKind::kNvidiaFile;  // CUDA imports only what is its own
-    case Strategy::kExternal:
-      return kind != FileKind::kMemfd;
-    case Strategy::kRegister:
-    case Strategy::kHost:
-      return kind != FileKind::kNvidiaFile;  // an NVIDIA file cannot be mapped by mmap()
-    case Strategy::kAuto:
+    case MapStrategy::kVmm:
+      return kind == DescriptorKind::kNvidiaFile;  // CUDA imports only what is its own
+    case MapStrategy::kExternal:
+      return kind != DescriptorKind::kMemfd;
+    case MapStrategy::kRegister:
+    case MapStrategy::kHost:
+      return kind != DescriptorKind::kNvidiaFile;  // an NVIDIA file cannot be mapped by mmap()
+    case MapStrategy::kAuto:
       break;
   }
   return true;
 }
 
-std::string_view name_of(FileKind kind) {
-  switch (kind) {
-    case FileKind::kMemfd:
-      return "a memory file";
-    case FileKind::kDmaBuf:
-      return "a dma-buf";
-    case FileKind::kNvidiaFile:
-      break;
-  }
-  return "an NVIDIA file";
-}
-
-bool makes_one_range(Strategy strategy) {
-  return strategy == Strategy::kVmm || strategy == Strategy::kHost;
+bool makes_one_range(MapStrategy strategy) {
+  return strategy == MapStrategy::kVmm || strategy == MapStrategy::kHost;
 }
 
 PlacedOrError place(const Known& known, const Order& order) {
   if (order.files.size() > 1 && !makes_one_range(known.strategy)) {
     return Error{Code::kInvalid, 0, order.what,
-                 cat("several files make no one range of addresses by ", known.name)};
+                 cat("several files make no one range of addresses by ", name_of(known.strategy))};
   }
   return known.place(order);
 }
@@ -80,32 +67,22 @@ Result<Bytes> whole_size(std::span<const File> files) {
 }
 
 Error none_worked(const std::vector<Attempt>& failed, std::string what) {
+  return {failed.front().reason.code, 0, std::move(what),
+          cat("no strategy works: ", describe(failed))};
+}
+
+}  // namespace
+
+std::string describe(const std::vector<Attempt>& failed) {
   std::string reasons;
   for (const Attempt& attempt : failed) {
     reasons += cat(reasons.empty() ? "" : "; ", name_of(attempt.strategy), ": ",
                    attempt.reason.describe());
   }
-  return {failed.front().reason.code, 0, std::move(what), cat("no strategy works: ", reasons)};
+  return reasons;
 }
 
-}  // namespace
-
-std::string_view name_of(Strategy strategy) {
-  const auto* const found = std::find_if(
-      kKnown.begin(), kKnown.end(), [&](const Known& one) { return one.strategy == strategy; });
-  return found != kKnown.end() ? found->name : "auto";
-}
-
-Result<Strategy> parse_strategy(std::string_view name) {
-  if (name == "auto") return Strategy::kAuto;
-  for (const Known& known : kKnown) {
-    if (known.name == name) return known.strategy;
-  }
-  return Error{Code::kInvalid, 0, cat("\"", printable(name, 64), "\""),
-               "is no way to map memory: auto, vmm, external, register or host"};
-}
-
-Mapping::Mapping(Strategy strategy, Bytes size, std::unique_ptr<Placed> placed,
+Mapping::Mapping(MapStrategy strategy, Bytes size, std::unique_ptr<Placed> placed,
                  std::vector<Attempt> failed)
     : strategy_(strategy), size_(size), placed_(std::move(placed)), why_not_(std::move(failed)) {}
 
@@ -158,16 +135,17 @@ Result<Mapping> map(const File& file, const MapSettings& settings) {
 Result<Mapping> map_range(std::span<const File> files, const MapSettings& settings) {
   const auto size = whole_size(files);
   if (!size) return size.error();
-  const FileKind kind = files.front().kind;
+  const DescriptorKind kind = files.front().kind;
   const Order order{files, *size, settings,
                     cat("mapping ", format_bytes(*size), " of ", name_of(kind))};
   std::vector<Attempt> failed;
   for (const Known& known : kKnown) {
     const bool asked = settings.strategy == known.strategy;
-    if (!asked && settings.strategy != Strategy::kAuto) continue;
+    if (!asked && settings.strategy != MapStrategy::kAuto) continue;
     if (!is_allowed(known.strategy, kind)) {
       if (!asked) continue;
-      return Error{Code::kInvalid, 0, order.what, cat("cannot be done by ", known.name)};
+      return Error{Code::kInvalid, 0, order.what,
+                   cat("cannot be done by ", name_of(known.strategy))};
     }
     auto placed = place(known, order);
     if (placed) return Mapping(known.strategy, *size, *std::move(placed), std::move(failed));

@@ -6,48 +6,37 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/bytes.hpp"
+#include "base/descriptor_kind.hpp"
+#include "base/map_strategy.hpp"
 #include "base/result.hpp"
 #include "cuda/driver.hpp"
 
 namespace carveout::cuda {
 
-enum class Strategy {
-  kAuto,      // those below that the file's kind allows, in this order, until one works
-  kVmm,       // NVIDIA files: cuMemImportFromShareableHandle into a range of addresses
-  kExternal,  // NVIDIA files and dma-bufs: cuImportExternalMemory
-  kRegister,  // dma-bufs and memfds: mmap, cuMemHostRegister
-  kHost,      // dma-bufs and memfds: mmap alone, for the processor; needs no CUDA
-};
-
-// As CARVEOUT_MAP has them: auto, vmm, external, register, host.
-[[nodiscard]] std::string_view name_of(Strategy strategy);
-Result<Strategy> parse_strategy(std::string_view name);
-
-// source/source.hpp's DescriptorKind, which this part may not include.
-enum class FileKind { kMemfd, kDmaBuf, kNvidiaFile };
-
 // The first `size` bytes of lent memory. The descriptor is only borrowed, for the call.
 struct File {
-  FileKind kind = FileKind::kMemfd;
+  DescriptorKind kind = DescriptorKind::kMemfd;
   int descriptor = -1;
   Bytes size = {};
 };
 
 struct MapSettings {
-  Strategy strategy = Strategy::kAuto;
+  MapStrategy strategy = MapStrategy::kAuto;
   std::optional<int> device = {};  // none: the calling thread's current context's, or device 0
   std::string library = kLibrary;
 };
 
 // A strategy that was tried, and why it did not work.
 struct Attempt {
-  Strategy strategy = Strategy::kAuto;
+  MapStrategy strategy = MapStrategy::kAuto;
   Error reason = {};
 };
+
+// For people: "vmm: why not; external: why not".
+[[nodiscard]] std::string describe(const std::vector<Attempt>& failed);
 
 // Memory in place. What it was mapped from may be closed; the memory stays as long as the mapping.
 //
@@ -66,7 +55,7 @@ struct Attempt {
 class Mapping {
  public:
   class Placed;
-  Mapping(Strategy strategy, Bytes size, std::unique_ptr<Placed> placed,
+  Mapping(MapStrategy strategy, Bytes size, std::unique_ptr<Placed> placed,
           std::vector<Attempt> failed);
   Mapping(Mapping&& other) noexcept;
   Mapping& operator=(Mapping&& other) noexcept;
@@ -84,12 +73,12 @@ class Mapping {
   [[nodiscard]] void* host_pointer() const;
 
   [[nodiscard]] Bytes size() const { return size_; }
-  [[nodiscard]] Strategy strategy() const { return strategy_; }  // never kAuto
+  [[nodiscard]] MapStrategy strategy() const { return strategy_; }  // never kAuto
   // What kAuto tried before, in order.
   [[nodiscard]] const std::vector<Attempt>& why_not() const { return why_not_; }
 
  private:
-  Strategy strategy_;
+  MapStrategy strategy_;
   Bytes size_;
   std::unique_ptr<Placed> placed_;  // none once unmapped or moved from
   std::vector<Attempt> why_not_;

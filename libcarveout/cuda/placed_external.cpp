@@ -19,12 +19,12 @@ namespace {
 class GivenAway {
  public:
   GivenAway() = default;
-  GivenAway(int descriptor, FileKind kind) : descriptor_(descriptor), kind_(kind) {
+  GivenAway(int descriptor, DescriptorKind kind) : descriptor_(descriptor), kind_(kind) {
     known_ = ::fstat(descriptor, &status_) == 0;
   }
   // After the memory was destroyed.
   void close_if_left() const {
-    if (kind_ != FileKind::kDmaBuf || !known_) return;
+    if (kind_ != DescriptorKind::kDmaBuf || !known_) return;
     struct stat now {};
     if (::fstat(descriptor_, &now) != 0) return;
     if (now.st_dev == status_.st_dev && now.st_ino == status_.st_ino) UniqueFd left(descriptor_);
@@ -32,7 +32,7 @@ class GivenAway {
 
  private:
   int descriptor_ = -1;
-  FileKind kind_ = FileKind::kNvidiaFile;
+  DescriptorKind kind_ = DescriptorKind::kNvidiaFile;
   bool known_ = false;
   struct stat status_ {};
 };
@@ -74,7 +74,7 @@ Result<void> External::import(const File& file, decltype(kImportExternalMemory):
   UniqueFd copy(::fcntl(file.descriptor, F_DUPFD_CLOEXEC, 3));
   if (!copy) return system_error(errno, what, "the descriptor cannot be duplicated");
   ExternalMemoryHandleDesc handle;
-  handle.type = file.kind == FileKind::kDmaBuf ? kExternalDmaBufFd : kExternalOpaqueFd;
+  handle.type = file.kind == DescriptorKind::kDmaBuf ? kExternalDmaBufFd : kExternalOpaqueFd;
   handle.handle.fd = copy.get();
   handle.size = file.size.count();
   const GivenAway given(copy.get(), file.kind);

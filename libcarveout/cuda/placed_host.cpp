@@ -59,7 +59,7 @@ Result<void> check_length(const File& file, const std::string& what) {
     return system_error(errno, what, "the descriptor cannot be asked for its length");
   }
   const auto length = static_cast<std::uint64_t>(status.st_size);
-  if (file.kind == FileKind::kMemfd && length < file.size.count()) {
+  if (file.kind == DescriptorKind::kMemfd && length < file.size.count()) {
     return Error{Code::kInvalid, 0, what, cat("the file has only ", length, " bytes")};
   }
   return {};

@@ -7,12 +7,11 @@
 #include <string>
 
 #include "base/bytes.hpp"
+#include "base/descriptor_kind.hpp"
 #include "base/result.hpp"
 #include "base/unique_fd.hpp"
 
 namespace carveout {
-
-enum class DescriptorKind { kMemfd, kDmaBuf, kNvidiaFile };
 
 struct Description {
   std::string name;              // as --backend names it

@@ -19,7 +19,7 @@ FakeDriver::FakeDriver(const std::string& which) : library_(directory_.path("lib
   if (handle_ == nullptr) throw std::runtime_error(::dlerror());
 }
 
-cuda::MapSettings FakeDriver::settings(cuda::Strategy strategy) const {
+cuda::MapSettings FakeDriver::settings(MapStrategy strategy) const {
   return {.strategy = strategy, .device = std::nullopt, .library = library_};
 }
 
@@ -81,9 +81,9 @@ std::ostream& operator<<(std::ostream& out, const Footprint& what) {
              << what.memory_files << " mapped memory files";
 }
 
-UniqueFd make_file(cuda::FileKind kind, Bytes size) {
-  const char* const name = kind == cuda::FileKind::kNvidiaFile ? fake_cuda::kOwnName
-                           : kind == cuda::FileKind::kDmaBuf   ? fake_cuda::kDmaBufName
+UniqueFd make_file(DescriptorKind kind, Bytes size) {
+  const char* const name = kind == DescriptorKind::kNvidiaFile ? fake_cuda::kOwnName
+                           : kind == DescriptorKind::kDmaBuf   ? fake_cuda::kDmaBufName
                                                                : "carveout";
   UniqueFd file(::memfd_create(name, MFD_CLOEXEC));
   EXPECT_EQ(::ftruncate(file.get(), static_cast<off_t>(size.count())), 0);

@@ -22,7 +22,7 @@ class FakeDriver {
   explicit FakeDriver(const std::string& which = "fake_cuda");
 
   [[nodiscard]] const std::string& library() const { return library_; }
-  [[nodiscard]] cuda::MapSettings settings(cuda::Strategy strategy = cuda::Strategy::kAuto) const;
+  [[nodiscard]] cuda::MapSettings settings(MapStrategy strategy = MapStrategy::kAuto) const;
 
   // See fake_cuda.hpp.
   void fail(const std::string& entry, int nth = 1, cuda::CUresult result = cuda::kNotSupported,
@@ -63,7 +63,7 @@ std::ostream& operator<<(std::ostream& out, const Footprint& what);
 
 // Lent memory: an NVIDIA file as another process's driver would have exported it, a dma-buf, or a
 // memory file.
-[[nodiscard]] UniqueFd make_file(cuda::FileKind kind, Bytes size);
+[[nodiscard]] UniqueFd make_file(DescriptorKind kind, Bytes size);
 
 // The processor's view of a file.
 class View {

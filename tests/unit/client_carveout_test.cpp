@@ -84,7 +84,8 @@ class ClientCarveout : public testing::Test {
   [[nodiscard]] Has has() const {
     return {test::open_descriptors(), shared_mappings(), fake_.live()};
   }
-  [[nodiscard]] Result<Carveout> open(SourceKind source, MapChoice map = MapChoice::kAuto) const {
+  [[nodiscard]] Result<Carveout> open(SourceKind source,
+                                      MapStrategy map = MapStrategy::kAuto) const {
     Settings settings;
     settings.source = source;
     settings.map = map;
@@ -136,7 +137,7 @@ TEST_F(ClientCarveout, OfMemfdsIsMappedForTheProcessor) {
   {
     const Carveout carveout = required(open(SourceKind::kMemfd));
     EXPECT_EQ(carveout.size(), mib(4)) << "whole slices";
-    EXPECT_EQ(carveout.mapping().strategy(), cuda::Strategy::kHost);
+    EXPECT_EQ(carveout.mapping().strategy(), MapStrategy::kHost);
     EXPECT_EQ(carveout.mapping().device_pointer(), 0U);
     expect_usable(carveout.mapping().host_pointer(), mib(4));
     EXPECT_THAT(carveout.why_not(), AllOf(StartsWith("register: "), HasSubstr("libcuda.so.1")));
@@ -156,7 +157,7 @@ TEST_F(ClientCarveout, OfMemfdsIsRegisteredWhereThereIsAGpu) {
   const Has before = has();
   {
     const Carveout carveout = required(open(SourceKind::kMemfd));
-    EXPECT_EQ(carveout.mapping().strategy(), cuda::Strategy::kRegister);
+    EXPECT_EQ(carveout.mapping().strategy(), MapStrategy::kRegister);
     EXPECT_NE(carveout.mapping().device_pointer(), 0U);
     EXPECT_NE(carveout.mapping().host_pointer(), nullptr);
     EXPECT_EQ(carveout.why_not(), "");
@@ -180,7 +181,7 @@ TEST_F(ClientCarveout, OfAGpuIsItsOwnMemory) {
   const Has before = has();
   {
     Carveout carveout = required(open(SourceKind::kCuda));
-    EXPECT_EQ(carveout.mapping().strategy(), cuda::Strategy::kVmm);
+    EXPECT_EQ(carveout.mapping().strategy(), MapStrategy::kVmm);
     EXPECT_EQ(carveout.mapping().host_pointer(), nullptr);
     EXPECT_EQ(carveout.kind(), DescriptorKind::kNvidiaFile);
     expect_usable(test::at_device(carveout.mapping().device_pointer()), mib(4));
@@ -225,7 +226,7 @@ TEST_F(ClientCarveout, OfAGpuLeavesNothingWhicheverCallFails) {
       ASSERT_LT(nth, 10);
       // To wait for the device and be told of a failure is to have waited.
       fake_.fail(entry, nth, cuda::kNotSupported, entry == std::string("cuCtxSynchronize"));
-      const auto carveout = open(SourceKind::kCuda, MapChoice::kVmm);
+      const auto carveout = open(SourceKind::kCuda, MapStrategy::kVmm);
       if (!fake_.has_failed()) {
         EXPECT_TRUE(carveout) << refusal(carveout);
         EXPECT_GT(nth, 1) << entry << " is not called at all";
@@ -256,7 +257,7 @@ TEST_F(ClientCarveout, OfACardIsADumbBuffer) {
   {
     const Carveout carveout = required(open(SourceKind::kDrm));
     EXPECT_EQ(carveout.kind(), DescriptorKind::kDmaBuf);
-    EXPECT_EQ(carveout.mapping().strategy(), cuda::Strategy::kHost);
+    EXPECT_EQ(carveout.mapping().strategy(), MapStrategy::kHost);
     expect_usable(carveout.mapping().host_pointer(), mib(4));
     EXPECT_EQ(cards.buffers(), 1U);
     EXPECT_EQ(has(), (Has{before.descriptors, before.mappings + 1, 0}))
@@ -274,7 +275,7 @@ TEST_F(ClientCarveout, OfACardIsAnNvidiaFileOnlyForVmm) {
   opening_.machine.drm.meminfo = cards.meminfo();
   const Has before = has();
   // There is no driver here, so it is not mapped.
-  EXPECT_THAT(refusal(open(SourceKind::kDrm, MapChoice::kVmm)), HasSubstr("libcuda.so.1"));
+  EXPECT_THAT(refusal(open(SourceKind::kDrm, MapStrategy::kVmm)), HasSubstr("libcuda.so.1"));
   EXPECT_GT(cards.asked(test::kNvkmsExportRequest), 0U);
   const std::size_t asked = cards.asked(test::kNvkmsExportRequest);
   EXPECT_TRUE(open(SourceKind::kDrm));
@@ -306,13 +307,13 @@ TEST_F(ClientCarveout, OfAGpuIsRefusedWhereThereIsNone) {
 
 TEST_F(ClientCarveout, NamesTheRowOfAStrategyThatTheMemoryDoesNotAllow) {
   const Has before = has();
-  for (const MapChoice map : {MapChoice::kVmm, MapChoice::kExternal}) {
+  for (const MapStrategy map : {MapStrategy::kVmm, MapStrategy::kExternal}) {
     const auto refused = open(SourceKind::kMemfd, map);
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, Code::kInvalid);
     EXPECT_THAT(refusal(refused), StartsWith("CARVEOUT_MAP: "));
   }
-  EXPECT_THAT(refusal(open(SourceKind::kMemfd, MapChoice::kRegister)), HasSubstr("libcuda.so.1"));
+  EXPECT_THAT(refusal(open(SourceKind::kMemfd, MapStrategy::kRegister)), HasSubstr("libcuda.so.1"));
   EXPECT_EQ(has(), before);
 }
 
@@ -356,7 +357,7 @@ TEST_F(ClientCarveout, IsUnmappedBeforeItIsGivenBack) {
   for (const bool by_close : {true, false}) {
     std::vector<std::string> seen;
     {
-      Carveout carveout = required(open(SourceKind::kDaemon, MapChoice::kHost));
+      Carveout carveout = required(open(SourceKind::kDaemon, MapStrategy::kHost));
       watched_mapping = carveout.mapping().host_pointer();
       watched_descriptor = carveout.watch();
       given_up = &seen;
@@ -372,7 +373,7 @@ TEST_F(ClientCarveout, IsUnmappedBeforeItIsGivenBack) {
 TEST_F(ClientCarveout, GivesBackWhatCannotBeMapped) {
   test::ScriptedLender lender(socket_, {Answer{{{kGrant, {memory_.get()}}}}});
   const Has before = has();
-  EXPECT_THAT(refusal(open(SourceKind::kDaemon, MapChoice::kVmm)), StartsWith("CARVEOUT_MAP: "));
+  EXPECT_THAT(refusal(open(SourceKind::kDaemon, MapStrategy::kVmm)), StartsWith("CARVEOUT_MAP: "));
   EXPECT_EQ(has(), before);
   std::vector<std::string> seen;
   while (seen.empty() || seen.back() != "ended") {

@@ -66,7 +66,7 @@ TEST_F(ClientSettings, AreThoseOfTheDesignWhereNothingIsSet) {
   const Settings settings = required({{"CARVEOUT", "1"}});
   EXPECT_EQ(settings.source, SourceKind::kDaemon);
   EXPECT_EQ(settings.size, mib(1792));
-  EXPECT_EQ(settings.map, MapChoice::kAuto);
+  EXPECT_EQ(settings.map, MapStrategy::kAuto);
   EXPECT_EQ(settings.socket, "/run/carveout/carveout.sock");
   EXPECT_EQ(settings.key->bytes(), "from the default");
   EXPECT_EQ(settings.timeout, std::chrono::seconds(10));
@@ -105,7 +105,7 @@ TEST_F(ClientSettings, AreWhatTheRowsSay) {
   EXPECT_EQ(settings.size, mib(3));
   EXPECT_EQ(settings.socket, "some/socket");
   EXPECT_EQ(settings.key->bytes(), " k\xc3\xbc ");
-  EXPECT_EQ(settings.map, MapChoice::kHost);
+  EXPECT_EQ(settings.map, MapStrategy::kHost);
   EXPECT_EQ(settings.timeout, std::chrono::milliseconds(250));
   EXPECT_EQ(
       required(
@@ -131,11 +131,11 @@ TEST_F(ClientSettings, KnowEverySourceAndMap) {
   for (const auto& [word, source] : sources) {
     EXPECT_EQ(required({{"CARVEOUT", "1"}, {"CARVEOUT_SOURCE", word}}).source, source);
   }
-  const std::vector<std::pair<std::string, MapChoice>> maps{{"auto", MapChoice::kAuto},
-                                                            {"vmm", MapChoice::kVmm},
-                                                            {"external", MapChoice::kExternal},
-                                                            {"register", MapChoice::kRegister},
-                                                            {"host", MapChoice::kHost}};
+  const std::vector<std::pair<std::string, MapStrategy>> maps{{"auto", MapStrategy::kAuto},
+                                                              {"vmm", MapStrategy::kVmm},
+                                                              {"external", MapStrategy::kExternal},
+                                                              {"register", MapStrategy::kRegister},
+                                                              {"host", MapStrategy::kHost}};
   for (const auto& [word, map] : maps) {
     EXPECT_EQ(required({{"CARVEOUT", "1"}, {"CARVEOUT_MAP", word}}).map, map);
   }

@@ -14,42 +14,25 @@ namespace carveout::test {
 namespace {
 
 using cuda::File;
-using cuda::FileKind;
-using cuda::Strategy;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
 constexpr Bytes kSize = mib(4);
 
-std::vector<Strategy> tried(const cuda::Mapping& mapping) {
-  std::vector<Strategy> all;
+std::vector<MapStrategy> tried(const cuda::Mapping& mapping) {
+  std::vector<MapStrategy> all;
   for (const cuda::Attempt& attempt : mapping.why_not())
     all.push_back(attempt.strategy);
   return all;
 }
 
-TEST(CudaStrategyName, IsReadAsItIsWritten) {
-  for (const Strategy strategy : {Strategy::kAuto, Strategy::kVmm, Strategy::kExternal,
-                                  Strategy::kRegister, Strategy::kHost}) {
-    const auto parsed = cuda::parse_strategy(cuda::name_of(strategy));
-    ASSERT_TRUE(parsed);
-    EXPECT_EQ(*parsed, strategy);
-  }
-  for (const char* text : {"", "VMM", "vmm ", "managed", "\x1b[31m"}) {
-    const auto parsed = cuda::parse_strategy(text);
-    ASSERT_FALSE(parsed) << text;
-    EXPECT_EQ(parsed.error().code, Code::kInvalid);
-    EXPECT_EQ(parsed.error().describe().find('\x1b'), std::string::npos);
-  }
-}
-
 TEST(CudaAuto, TakesAnNvidiaFileByVmm) {
   FakeDriver fake;
-  const UniqueFd file = make_file(FileKind::kNvidiaFile, kSize);
-  const auto mapping = map({FileKind::kNvidiaFile, file.get(), kSize}, fake.settings());
+  const UniqueFd file = make_file(DescriptorKind::kNvidiaFile, kSize);
+  const auto mapping = map({DescriptorKind::kNvidiaFile, file.get(), kSize}, fake.settings());
   ASSERT_TRUE(mapping) << mapping.error().describe();
-  EXPECT_EQ(mapping->strategy(), Strategy::kVmm);
+  EXPECT_EQ(mapping->strategy(), MapStrategy::kVmm);
   EXPECT_THAT(tried(*mapping), IsEmpty());
 }
 
@@ -57,11 +40,11 @@ TEST(CudaAuto, TakesAnNvidiaFileAsExternalMemoryWhereTheDriverImportsNone) {
   for (const char* which : {"fake_cuda", "fake_cuda_old"}) {
     FakeDriver fake(which);
     fake.hide("cuMemImportFromShareableHandle");
-    const UniqueFd file = make_file(FileKind::kNvidiaFile, kSize);
-    const auto mapping = map({FileKind::kNvidiaFile, file.get(), kSize}, fake.settings());
+    const UniqueFd file = make_file(DescriptorKind::kNvidiaFile, kSize);
+    const auto mapping = map({DescriptorKind::kNvidiaFile, file.get(), kSize}, fake.settings());
     ASSERT_TRUE(mapping) << mapping.error().describe();
-    EXPECT_EQ(mapping->strategy(), Strategy::kExternal);
-    EXPECT_THAT(tried(*mapping), ElementsAre(Strategy::kVmm));
+    EXPECT_EQ(mapping->strategy(), MapStrategy::kExternal);
+    EXPECT_THAT(tried(*mapping), ElementsAre(MapStrategy::kVmm));
     EXPECT_THAT(mapping->why_not()[0].reason.describe(),
                 HasSubstr("this driver has no cuMemImportFromShareableHandle"));
     EXPECT_EQ(fake.calls("cuInit"), 1);
@@ -70,42 +53,42 @@ TEST(CudaAuto, TakesAnNvidiaFileAsExternalMemoryWhereTheDriverImportsNone) {
 
 TEST(CudaAuto, TakesADmaBufAsTheMachineCan) {
   FakeDriver fake;
-  const UniqueFd file = make_file(FileKind::kDmaBuf, kSize);
-  const File lent{FileKind::kDmaBuf, file.get(), kSize};
+  const UniqueFd file = make_file(DescriptorKind::kDmaBuf, kSize);
+  const File lent{DescriptorKind::kDmaBuf, file.get(), kSize};
   fake.set("dma-buf", 1);
   const auto external = map(lent, fake.settings());
   ASSERT_TRUE(external) << external.error().describe();
-  EXPECT_EQ(external->strategy(), Strategy::kExternal);
+  EXPECT_EQ(external->strategy(), MapStrategy::kExternal);
   EXPECT_THAT(tried(*external), IsEmpty());
   fake.set("dma-buf", 0);
   {
     const auto registered = map(lent, fake.settings());
     ASSERT_TRUE(registered) << registered.error().describe();
-    EXPECT_EQ(registered->strategy(), Strategy::kRegister);
-    EXPECT_THAT(tried(*registered), ElementsAre(Strategy::kExternal));
+    EXPECT_EQ(registered->strategy(), MapStrategy::kRegister);
+    EXPECT_THAT(tried(*registered), ElementsAre(MapStrategy::kExternal));
     EXPECT_THAT(registered->why_not()[0].reason.describe(),
                 HasSubstr("cuImportExternalMemory failed: CUDA_ERROR_NOT_SUPPORTED"));
   }
   fake.set("register", 0);
   const auto host = map(lent, fake.settings());
   ASSERT_TRUE(host) << host.error().describe();
-  EXPECT_EQ(host->strategy(), Strategy::kHost);
-  EXPECT_THAT(tried(*host), ElementsAre(Strategy::kExternal, Strategy::kRegister));
+  EXPECT_EQ(host->strategy(), MapStrategy::kHost);
+  EXPECT_THAT(tried(*host), ElementsAre(MapStrategy::kExternal, MapStrategy::kRegister));
 }
 
 TEST(CudaAuto, NeverImportsAMemfd) {
   FakeDriver fake;
-  const UniqueFd file = make_file(FileKind::kMemfd, kSize);
-  const File lent{FileKind::kMemfd, file.get(), kSize};
+  const UniqueFd file = make_file(DescriptorKind::kMemfd, kSize);
+  const File lent{DescriptorKind::kMemfd, file.get(), kSize};
   const auto registered = map(lent, fake.settings());
   ASSERT_TRUE(registered) << registered.error().describe();
-  EXPECT_EQ(registered->strategy(), Strategy::kRegister);
+  EXPECT_EQ(registered->strategy(), MapStrategy::kRegister);
   EXPECT_THAT(tried(*registered), IsEmpty());
   fake.set("register", 0);
   const auto host = map(lent, fake.settings());
   ASSERT_TRUE(host) << host.error().describe();
-  EXPECT_EQ(host->strategy(), Strategy::kHost);
-  EXPECT_THAT(tried(*host), ElementsAre(Strategy::kRegister));
+  EXPECT_EQ(host->strategy(), MapStrategy::kHost);
+  EXPECT_THAT(tried(*host), ElementsAre(MapStrategy::kRegister));
   EXPECT_EQ(fake.calls("cuMemImportFromShareableHandle"), 0);
   EXPECT_EQ(fake.calls("cuImportExternalMemory"), 0);
 }
@@ -113,11 +96,11 @@ TEST(CudaAuto, NeverImportsAMemfd) {
 TEST(CudaAuto, WorksForTheProcessorWithoutAnyCuda) {
   const TemporaryDirectory nothing;
   const cuda::MapSettings settings{.library = nothing.path("libcuda.so.1")};
-  for (const FileKind kind : {FileKind::kMemfd, FileKind::kDmaBuf}) {
+  for (const DescriptorKind kind : {DescriptorKind::kMemfd, DescriptorKind::kDmaBuf}) {
     const UniqueFd file = make_file(kind, kSize);
     const auto mapping = map({kind, file.get(), kSize}, settings);
     ASSERT_TRUE(mapping) << mapping.error().describe();
-    EXPECT_EQ(mapping->strategy(), Strategy::kHost);
+    EXPECT_EQ(mapping->strategy(), MapStrategy::kHost);
     EXPECT_EQ(mapping->device_pointer(), 0U);
     for (const cuda::Attempt& attempt : mapping->why_not()) {
       EXPECT_EQ(attempt.reason.code, Code::kNotFound);
@@ -128,8 +111,8 @@ TEST(CudaAuto, WorksForTheProcessorWithoutAnyCuda) {
 
 TEST(CudaAuto, GivesEveryReasonWhereNothingWorks) {
   const TemporaryDirectory nothing;
-  const UniqueFd file = make_file(FileKind::kNvidiaFile, kSize);
-  const File lent{FileKind::kNvidiaFile, file.get(), kSize};
+  const UniqueFd file = make_file(DescriptorKind::kNvidiaFile, kSize);
+  const File lent{DescriptorKind::kNvidiaFile, file.get(), kSize};
   const auto none = map(lent, {.library = nothing.path("libcuda.so.1")});
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, Code::kNotFound);
@@ -151,41 +134,42 @@ TEST(CudaAuto, GivesEveryReasonWhereNothingWorks) {
 
 TEST(CudaMap, RefusesAStrategyThatTheKindDoesNotAllowWithoutAskingCuda) {
   FakeDriver fake;
-  const auto refuses = [&fake](FileKind kind, Strategy strategy) {
+  const auto refuses = [&fake](DescriptorKind kind, MapStrategy strategy) {
     const UniqueFd file = make_file(kind, kSize);
     const auto mapping = map({kind, file.get(), kSize}, fake.settings(strategy));
-    ASSERT_FALSE(mapping) << cuda::name_of(strategy);
+    ASSERT_FALSE(mapping) << name_of(strategy);
     EXPECT_EQ(mapping.error().code, Code::kInvalid);
     EXPECT_THAT(mapping.error().describe(),
-                HasSubstr(cat("cannot be done by ", cuda::name_of(strategy))));
+                HasSubstr(cat("cannot be done by ", name_of(strategy))));
   };
-  refuses(FileKind::kMemfd, Strategy::kVmm);
-  refuses(FileKind::kMemfd, Strategy::kExternal);
-  refuses(FileKind::kDmaBuf, Strategy::kVmm);
-  refuses(FileKind::kNvidiaFile, Strategy::kRegister);
-  refuses(FileKind::kNvidiaFile, Strategy::kHost);
+  refuses(DescriptorKind::kMemfd, MapStrategy::kVmm);
+  refuses(DescriptorKind::kMemfd, MapStrategy::kExternal);
+  refuses(DescriptorKind::kDmaBuf, MapStrategy::kVmm);
+  refuses(DescriptorKind::kNvidiaFile, MapStrategy::kRegister);
+  refuses(DescriptorKind::kNvidiaFile, MapStrategy::kHost);
   EXPECT_EQ(fake.calls(), 0);
 }
 
 TEST(CudaMap, RefusesWhatIsNoMemory) {
   FakeDriver fake;
-  const UniqueFd file = make_file(FileKind::kMemfd, kSize);
+  const UniqueFd file = make_file(DescriptorKind::kMemfd, kSize);
   const std::size_t before = open_descriptors();
-  const auto empty = map({FileKind::kMemfd, file.get(), Bytes(0)}, fake.settings());
+  const auto empty = map({DescriptorKind::kMemfd, file.get(), Bytes(0)}, fake.settings());
   ASSERT_FALSE(empty);
   EXPECT_EQ(empty.error().code, Code::kInvalid);
-  const auto longer = map({FileKind::kMemfd, file.get(), mib(6)}, fake.settings());
+  const auto longer = map({DescriptorKind::kMemfd, file.get(), mib(6)}, fake.settings());
   ASSERT_FALSE(longer);
   EXPECT_EQ(longer.error().code, Code::kInvalid);
   EXPECT_THAT(longer.error().describe(), HasSubstr("has only 4194304 bytes"));
-  const auto all = map({FileKind::kMemfd, file.get(), Bytes(~0ULL)}, fake.settings());
+  const auto all = map({DescriptorKind::kMemfd, file.get(), Bytes(~0ULL)}, fake.settings());
   ASSERT_FALSE(all);
   EXPECT_EQ(all.error().code, Code::kInvalid);
-  for (const FileKind kind : {FileKind::kMemfd, FileKind::kDmaBuf, FileKind::kNvidiaFile}) {
+  for (const DescriptorKind kind :
+       {DescriptorKind::kMemfd, DescriptorKind::kDmaBuf, DescriptorKind::kNvidiaFile}) {
     EXPECT_FALSE(map({kind, -1, kSize}, fake.settings()));
   }
-  const UniqueFd other = make_file(FileKind::kMemfd, kSize);
-  EXPECT_FALSE(map({FileKind::kNvidiaFile, other.get(), kSize}, fake.settings()));
+  const UniqueFd other = make_file(DescriptorKind::kMemfd, kSize);
+  EXPECT_FALSE(map({DescriptorKind::kNvidiaFile, other.get(), kSize}, fake.settings()));
   EXPECT_FALSE(cuda::map_range({}, fake.settings()));
   EXPECT_EQ(open_descriptors(), before + 1);
   EXPECT_EQ(fake.live(), 0);
@@ -194,18 +178,20 @@ TEST(CudaMap, RefusesWhatIsNoMemory) {
 TEST(CudaVmm, WantsWholePagesOfTheDevices) {
   FakeDriver fake;
   fake.set("granularity", 4 << 20);
-  const UniqueFd file = make_file(FileKind::kNvidiaFile, mib(6));
-  const auto odd = map({FileKind::kNvidiaFile, file.get(), mib(6)}, fake.settings(Strategy::kVmm));
+  const UniqueFd file = make_file(DescriptorKind::kNvidiaFile, mib(6));
+  const auto odd =
+      map({DescriptorKind::kNvidiaFile, file.get(), mib(6)}, fake.settings(MapStrategy::kVmm));
   ASSERT_FALSE(odd);
   EXPECT_EQ(odd.error().code, Code::kInvalid);
   EXPECT_THAT(odd.error().describe(), HasSubstr("6 MiB is not a whole number"));
   EXPECT_THAT(odd.error().describe(), HasSubstr("4 MiB"));
-  EXPECT_TRUE(map({FileKind::kNvidiaFile, file.get(), mib(4)}, fake.settings(Strategy::kVmm)));
+  EXPECT_TRUE(
+      map({DescriptorKind::kNvidiaFile, file.get(), mib(4)}, fake.settings(MapStrategy::kVmm)));
   EXPECT_EQ(fake.broken_rules(), "");
 }
 
 struct Pieces {
-  Pieces(FileKind kind, std::size_t count) {
+  Pieces(DescriptorKind kind, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
       files.push_back(make_file(kind, mib(2)));
       range.push_back({kind, files.back().get(), mib(2)});
@@ -229,12 +215,12 @@ void expect_one_behind_the_other(volatile unsigned char* bytes, const Pieces& pi
 TEST(CudaRange, IsOneRangeOfAddresses) {
   FakeDriver fake;
   ASSERT_TRUE(cuda::Driver::load(fake.library()));
-  const Pieces pieces(FileKind::kNvidiaFile, 16);
+  const Pieces pieces(DescriptorKind::kNvidiaFile, 16);
   const Footprint before = footprint(fake);
   {
     const auto mapping = cuda::map_range(pieces.range, fake.settings());
     ASSERT_TRUE(mapping) << mapping.error().describe();
-    EXPECT_EQ(mapping->strategy(), Strategy::kVmm);
+    EXPECT_EQ(mapping->strategy(), MapStrategy::kVmm);
     EXPECT_EQ(mapping->size(), mib(32));
     EXPECT_EQ(fake.calls("cuMemAddressReserve"), 1);
     EXPECT_EQ(fake.calls("cuMemSetAccess"), 1);
@@ -246,13 +232,13 @@ TEST(CudaRange, IsOneRangeOfAddresses) {
 
 TEST(CudaRange, IsOneOfTheProcessorsToo) {
   FakeDriver fake;
-  const Pieces pieces(FileKind::kMemfd, 16);
+  const Pieces pieces(DescriptorKind::kMemfd, 16);
   const Footprint before = footprint(fake);
   {
     const auto mapping = cuda::map_range(pieces.range, fake.settings());
     ASSERT_TRUE(mapping) << mapping.error().describe();
-    EXPECT_EQ(mapping->strategy(), Strategy::kHost);
-    EXPECT_THAT(tried(*mapping), ElementsAre(Strategy::kRegister));
+    EXPECT_EQ(mapping->strategy(), MapStrategy::kHost);
+    EXPECT_THAT(tried(*mapping), ElementsAre(MapStrategy::kRegister));
     EXPECT_THAT(mapping->why_not()[0].reason.describe(), HasSubstr("no one range of addresses"));
     expect_one_behind_the_other(static_cast<unsigned char*>(mapping->host_pointer()), pieces);
   }
@@ -263,21 +249,21 @@ TEST(CudaRange, IsOneOfTheProcessorsToo) {
 TEST(CudaRange, IsAllOrNothing) {
   FakeDriver fake;
   ASSERT_TRUE(cuda::Driver::load(fake.library()));
-  Pieces pieces(FileKind::kNvidiaFile, 8);
+  Pieces pieces(DescriptorKind::kNvidiaFile, 8);
   const Footprint before = footprint(fake);
   for (int nth = 1; nth <= 8; ++nth) {
     for (const char* entry : {"cuMemImportFromShareableHandle", "cuMemMap"}) {
       fake.fail(entry, nth);
-      EXPECT_FALSE(cuda::map_range(pieces.range, fake.settings(Strategy::kVmm))) << nth;
+      EXPECT_FALSE(cuda::map_range(pieces.range, fake.settings(MapStrategy::kVmm))) << nth;
       EXPECT_EQ(footprint(fake), before);
     }
   }
-  const UniqueFd strange = make_file(FileKind::kMemfd, mib(2));
+  const UniqueFd strange = make_file(DescriptorKind::kMemfd, mib(2));
   pieces.range[5].descriptor = strange.get();
-  EXPECT_FALSE(cuda::map_range(pieces.range, fake.settings(Strategy::kVmm)));
-  pieces.range[5] = {FileKind::kMemfd, strange.get(), mib(2)};
+  EXPECT_FALSE(cuda::map_range(pieces.range, fake.settings(MapStrategy::kVmm)));
+  pieces.range[5] = {DescriptorKind::kMemfd, strange.get(), mib(2)};
   EXPECT_FALSE(cuda::map_range(pieces.range, fake.settings()));
-  pieces.range[5] = {FileKind::kNvidiaFile, strange.get(), Bytes(0)};
+  pieces.range[5] = {DescriptorKind::kNvidiaFile, strange.get(), Bytes(0)};
   EXPECT_FALSE(cuda::map_range(pieces.range, fake.settings()));
   EXPECT_EQ(fake.live(), 0);
   EXPECT_EQ(fake.broken_rules(), "");

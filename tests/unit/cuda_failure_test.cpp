@@ -16,17 +16,15 @@ namespace carveout::test {
 namespace {
 
 using cuda::File;
-using cuda::FileKind;
 using cuda::Mapping;
-using cuda::Strategy;
 using testing::HasSubstr;
 
 constexpr std::size_t kPieces = 3;
 
 struct Way {
   const char* name;
-  FileKind kind;
-  Strategy strategy;
+  DescriptorKind kind;
+  MapStrategy strategy;
   std::size_t pieces;
   long takes_dma_buf;
   std::vector<std::string> takes;       // in the order of their calls
@@ -212,19 +210,19 @@ const std::vector<std::string> kRegisterGivesBack{"cuMemHostUnregister"};
 
 INSTANTIATE_TEST_SUITE_P(
     All, CudaFailure,
-    testing::Values(Way{"Vmm", FileKind::kNvidiaFile, Strategy::kVmm, 1, 0, kVmmTakes,
+    testing::Values(Way{"Vmm", DescriptorKind::kNvidiaFile, MapStrategy::kVmm, 1, 0, kVmmTakes,
                         kVmmGivesBack},
-                    Way{"VmmRange", FileKind::kNvidiaFile, Strategy::kVmm, kPieces, 0, kVmmTakes,
-                        kVmmGivesBack},
-                    Way{"ExternalNvidiaFile", FileKind::kNvidiaFile, Strategy::kExternal, 1, 0,
+                    Way{"VmmRange", DescriptorKind::kNvidiaFile, MapStrategy::kVmm, kPieces, 0,
+                        kVmmTakes, kVmmGivesBack},
+                    Way{"ExternalNvidiaFile", DescriptorKind::kNvidiaFile, MapStrategy::kExternal,
+                        1, 0, kExternalTakes, kExternalGivesBack},
+                    Way{"ExternalDmaBuf", DescriptorKind::kDmaBuf, MapStrategy::kExternal, 1, 1,
                         kExternalTakes, kExternalGivesBack},
-                    Way{"ExternalDmaBuf", FileKind::kDmaBuf, Strategy::kExternal, 1, 1,
-                        kExternalTakes, kExternalGivesBack},
-                    Way{"ExternalDmaBufLeftToUs", FileKind::kDmaBuf, Strategy::kExternal, 1, 2,
-                        kExternalTakes, kExternalGivesBack},
-                    Way{"RegisterMemfd", FileKind::kMemfd, Strategy::kRegister, 1, 0,
+                    Way{"ExternalDmaBufLeftToUs", DescriptorKind::kDmaBuf, MapStrategy::kExternal,
+                        1, 2, kExternalTakes, kExternalGivesBack},
+                    Way{"RegisterMemfd", DescriptorKind::kMemfd, MapStrategy::kRegister, 1, 0,
                         kRegisterTakes, kRegisterGivesBack},
-                    Way{"RegisterDmaBuf", FileKind::kDmaBuf, Strategy::kRegister, 1, 0,
+                    Way{"RegisterDmaBuf", DescriptorKind::kDmaBuf, MapStrategy::kRegister, 1, 0,
                         kRegisterTakes, kRegisterGivesBack}),
     [](const auto& way) { return std::string(way.param.name); });
 

@@ -123,7 +123,7 @@ TEST_F(FakeCuda, SeesMemoryUnmappedWhileItIsWritten) {
 }
 
 TEST_F(FakeCuda, ImportsOnlyWhatItExported) {
-  const UniqueFd strange = make_file(cuda::FileKind::kMemfd, mib(2));
+  const UniqueFd strange = make_file(DescriptorKind::kMemfd, mib(2));
   EXPECT_EQ(import_file(strange.get()), cuda::kInvalidValue);
   EXPECT_EQ(import_file(-1), cuda::kInvalidValue);
   int exported = -1;
@@ -144,7 +144,7 @@ TEST_F(FakeCuda, ImportsOnlyWhatItExported) {
 
 TEST_F(FakeCuda, RegistersOneVmaWhosePagesAreThere) {
   enter();
-  const UniqueFd file = make_file(cuda::FileKind::kMemfd, mib(4));
+  const UniqueFd file = make_file(DescriptorKind::kMemfd, mib(4));
   const View view(file.get(), mib(4));
   auto* const start = const_cast<unsigned char*>(&view[0]);
   EXPECT_NE(enlist(start, 2 * kSlice), cuda::kSuccess);
@@ -163,7 +163,7 @@ TEST_F(FakeCuda, RegistersOneVmaWhosePagesAreThere) {
 
 TEST_F(FakeCuda, SeesMemoryUnmappedThatIsRegistered) {
   enter();
-  const UniqueFd file = make_file(cuda::FileKind::kMemfd, mib(2));
+  const UniqueFd file = make_file(DescriptorKind::kMemfd, mib(2));
   void* start = nullptr;
   {
     const View view(file.get(), mib(2));

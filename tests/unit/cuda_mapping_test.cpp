@@ -20,9 +20,7 @@ namespace carveout::test {
 namespace {
 
 using cuda::File;
-using cuda::FileKind;
 using cuda::Mapping;
-using cuda::Strategy;
 using testing::HasSubstr;
 
 constexpr Bytes kSize = mib(4);
@@ -50,8 +48,8 @@ void expect_same_memory(const Mapping& mapping, int descriptor) {
 
 struct Way {
   const char* name;
-  FileKind kind;
-  Strategy strategy;
+  DescriptorKind kind;
+  MapStrategy strategy;
   bool has_device_pointer;
   bool has_host_pointer;
 };
@@ -266,24 +264,26 @@ TEST_P(CudaStrategy, CallsNothingInAForkedChild) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, CudaStrategy,
-    testing::Values(Way{"VmmOfAnNvidiaFile", FileKind::kNvidiaFile, Strategy::kVmm, true, false},
-                    Way{"ExternalOfAnNvidiaFile", FileKind::kNvidiaFile, Strategy::kExternal, true,
-                        false},
-                    Way{"ExternalOfADmaBuf", FileKind::kDmaBuf, Strategy::kExternal, true, false},
-                    Way{"RegisterOfADmaBuf", FileKind::kDmaBuf, Strategy::kRegister, true, true},
-                    Way{"RegisterOfAMemfd", FileKind::kMemfd, Strategy::kRegister, true, true},
-                    Way{"HostOfADmaBuf", FileKind::kDmaBuf, Strategy::kHost, false, true},
-                    Way{"HostOfAMemfd", FileKind::kMemfd, Strategy::kHost, false, true}),
+    testing::Values(
+        Way{"VmmOfAnNvidiaFile", DescriptorKind::kNvidiaFile, MapStrategy::kVmm, true, false},
+        Way{"ExternalOfAnNvidiaFile", DescriptorKind::kNvidiaFile, MapStrategy::kExternal, true,
+            false},
+        Way{"ExternalOfADmaBuf", DescriptorKind::kDmaBuf, MapStrategy::kExternal, true, false},
+        Way{"RegisterOfADmaBuf", DescriptorKind::kDmaBuf, MapStrategy::kRegister, true, true},
+        Way{"RegisterOfAMemfd", DescriptorKind::kMemfd, MapStrategy::kRegister, true, true},
+        Way{"HostOfADmaBuf", DescriptorKind::kDmaBuf, MapStrategy::kHost, false, true},
+        Way{"HostOfAMemfd", DescriptorKind::kMemfd, MapStrategy::kHost, false, true}),
     [](const auto& way) { return std::string(way.param.name); });
 
 TEST(CudaExternal, ClosesADmaBufsDescriptorThatCudaLeft) {
   FakeDriver fake;
   ASSERT_TRUE(cuda::Driver::load(fake.library()));
-  const UniqueFd file = make_file(FileKind::kDmaBuf, kSize);
+  const UniqueFd file = make_file(DescriptorKind::kDmaBuf, kSize);
   const Footprint before = footprint(fake);
   for (const long takes : {1L, 2L}) {
     fake.set("dma-buf", takes);
-    EXPECT_TRUE(map({FileKind::kDmaBuf, file.get(), kSize}, fake.settings(Strategy::kExternal)));
+    EXPECT_TRUE(
+        map({DescriptorKind::kDmaBuf, file.get(), kSize}, fake.settings(MapStrategy::kExternal)));
     EXPECT_EQ(footprint(fake), before);
     EXPECT_TRUE(is_open(file.get()));
   }
@@ -292,15 +292,17 @@ TEST(CudaExternal, ClosesADmaBufsDescriptorThatCudaLeft) {
 
 TEST(CudaRegister, TakesIoMemoryOnlyWhereTheOtherIsRefused) {
   FakeDriver fake;
-  const UniqueFd memory = make_file(FileKind::kMemfd, kSize);
-  const UniqueFd io = make_file(FileKind::kDmaBuf, kSize);
-  EXPECT_TRUE(map({FileKind::kMemfd, memory.get(), kSize}, fake.settings(Strategy::kRegister)));
+  const UniqueFd memory = make_file(DescriptorKind::kMemfd, kSize);
+  const UniqueFd io = make_file(DescriptorKind::kDmaBuf, kSize);
+  EXPECT_TRUE(
+      map({DescriptorKind::kMemfd, memory.get(), kSize}, fake.settings(MapStrategy::kRegister)));
   EXPECT_EQ(fake.calls("cuMemHostRegister"), 1);
-  EXPECT_TRUE(map({FileKind::kDmaBuf, io.get(), kSize}, fake.settings(Strategy::kRegister)));
+  EXPECT_TRUE(
+      map({DescriptorKind::kDmaBuf, io.get(), kSize}, fake.settings(MapStrategy::kRegister)));
   EXPECT_EQ(fake.calls("cuMemHostRegister"), 3);
   fake.set("register", 0);
   const auto refused =
-      map({FileKind::kDmaBuf, io.get(), kSize}, fake.settings(Strategy::kRegister));
+      map({DescriptorKind::kDmaBuf, io.get(), kSize}, fake.settings(MapStrategy::kRegister));
   ASSERT_FALSE(refused);
   EXPECT_THAT(refused.error().describe(), HasSubstr("CUDA_ERROR_NOT_SUPPORTED"));
   EXPECT_THAT(refused.error().describe(), HasSubstr("as I/O memory: cuMemHostRegister failed"));
@@ -309,9 +311,9 @@ TEST(CudaRegister, TakesIoMemoryOnlyWhereTheOtherIsRefused) {
 // They are equal on GB10, and not everywhere: not in the fake.
 TEST(CudaRegister, AsksForTheDevicesPointer) {
   FakeDriver fake;
-  const UniqueFd file = make_file(FileKind::kMemfd, kSize);
+  const UniqueFd file = make_file(DescriptorKind::kMemfd, kSize);
   const auto mapping =
-      map({FileKind::kMemfd, file.get(), kSize}, fake.settings(Strategy::kRegister));
+      map({DescriptorKind::kMemfd, file.get(), kSize}, fake.settings(MapStrategy::kRegister));
   ASSERT_TRUE(mapping) << mapping.error().describe();
   EXPECT_NE(at_device(mapping->device_pointer()), mapping->host_pointer());
 }

@@ -21,7 +21,6 @@
 namespace carveout::test {
 namespace {
 
-using cuda::FileKind;
 using testing::HasSubstr;
 
 // With a driver of its own.
@@ -107,9 +106,10 @@ TEST_F(CudaSource, LendsWhatABorrowerMaps) {
   auto lent = source_->share(buffer);
   ASSERT_TRUE(lent);
   buffer = Buffer();
-  const auto mapping = cuda::map({FileKind::kNvidiaFile, lent->get(), mib(4)}, fake_.settings());
+  const auto mapping =
+      cuda::map({DescriptorKind::kNvidiaFile, lent->get(), mib(4)}, fake_.settings());
   ASSERT_TRUE(mapping) << mapping.error().describe();
-  EXPECT_EQ(mapping->strategy(), cuda::Strategy::kVmm);
+  EXPECT_EQ(mapping->strategy(), MapStrategy::kVmm);
   EXPECT_EQ(at_device(mapping->device_pointer())[mib(4).count() - 1], 0);
 }
 
@@ -162,7 +162,7 @@ TEST_F(CudaSource, LeavesNothingWhicheverCallFails) {
 }
 
 TEST_F(CudaSource, RefusesToScrubWhatIsNoNvidiaFile) {
-  Buffer strange{make_file(FileKind::kMemfd, mib(2)), mib(2)};
+  Buffer strange{make_file(DescriptorKind::kMemfd, mib(2)), mib(2)};
   const View view(strange.descriptor.get(), mib(2));
   view[0] = 1;
   EXPECT_FALSE(source_->scrub(strange));

@@ -101,9 +101,9 @@ int run_claim(const Settings& settings) {
   }
   const auto ended = hold(*held, [&] {
     if (settings.json) {
-      std::cout << "{\"bytes\": " << held->size.count() << "}" << std::endl;
+      std::cout << "{\"bytes\": " << held->loan().size.count() << "}" << std::endl;
     } else {
-      std::cout << "holding " << format_bytes(held->size) << " until interrupted" << std::endl;
+      std::cout << "holding " << format_bytes(held->loan().size) << " until interrupted" << std::endl;
     }
   });
   return ended ? kDone : complain(ended.error());
