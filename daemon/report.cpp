@@ -14,7 +14,7 @@ double seconds(std::chrono::system_clock::time_point at) {
   return std::chrono::duration_cast<std::chrono::duration<double>>(at.time_since_epoch()).count();
 }
 
-std::string_view name_of(DescriptorKind kind) {
+std::string_view word_for(DescriptorKind kind) {
   switch (kind) {
     case DescriptorKind::kMemfd:
       return "memfd";
@@ -60,7 +60,7 @@ std::string status_json(const Status& status) {
       .real("started_unix_s", seconds(status.started))
       .text("backend", status.source.name)
       .text("backend_detail", status.source.detail)
-      .text("descriptor", name_of(status.source.kind))
+      .text("descriptor", word_for(status.source.kind))
       .number("base", status.figures.base.count())
       .number("size_bytes", status.figures.size.count())
       .number("free_bytes", status.figures.free.count())

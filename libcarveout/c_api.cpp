@@ -52,7 +52,7 @@ static_assert(kHeaderVersion == CARVEOUT_PROJECT_VERSION, "carveout.h is of anot
 
 // The sizes that the structures had in the first version: a caller's is never smaller.
 constexpr std::size_t kFirstOptions = 96;
-constexpr std::size_t kFirstError = 1072;
+constexpr std::size_t kFirstError = 1080;
 constexpr std::size_t kFirstInfo = 88;
 static_assert(sizeof(void*) != 8 ||
               (sizeof(carveout_options_t) == kFirstOptions &&
@@ -68,7 +68,9 @@ constexpr std::size_t first_size() {
 
 template <typename Struct>
 bool is_usable(const Struct* given) {
-  return given != nullptr && given->struct_size >= first_size<Struct>();
+  constexpr std::size_t kMost = 65536;  // no version's: the field was not set
+  return given != nullptr && given->struct_size >= first_size<Struct>() &&
+         given->struct_size <= kMost;
 }
 
 // As much of it as the caller knows. What only the caller knows becomes zero.
@@ -121,11 +123,12 @@ void copy_text(std::string_view text, char (&to)[N]) {  // NOLINT: C's
 
 carveout_status_t answer(carveout_status_t status, carveout_error_t* error,
                          std::string_view setting = {}, std::string_view message = {},
-                         int number = 0) {
+                         int number = 0, int cuda_result = 0) {
   if (!is_usable(error)) return status;
   carveout_error_t value{};
   value.status = status;
   value.system_errno = number;
+  value.cuda_result = cuda_result;
   copy_text(setting, value.setting);
   copy_text(message, value.message);
   give(value, error);
@@ -135,7 +138,7 @@ carveout_status_t answer(carveout_status_t status, carveout_error_t* error,
 carveout_status_t answer(const Error& problem, carveout_error_t* error) {
   const bool row = problem.context.starts_with("CARVEOUT");
   return answer(status_of(problem.code), error, row ? problem.context : "", problem.describe(),
-                problem.number);
+                problem.number, problem.cuda_result);
 }
 
 Error bad(const char* context, std::string message) {
@@ -223,25 +226,32 @@ Result<Opening> opening_of(const carveout_options_t& options) {
   if (options.log != nullptr) {
     opening.log = [call = options.log, context = options.log_context](LogLevel level,
                                                                       const std::string& line) {
-      call(context, level == LogLevel::kWarning ? CARVEOUT_LOG_WARNING : CARVEOUT_LOG_INFO,
-           line.c_str());
+      call(context, static_cast<int32_t>(level), line.c_str());
     };
   }
   return opening;
 }
 
 Result<std::optional<Carveout>> open(const carveout_options_t& options, const Opening& opening) {
-  if (options.from_environment != 0) {
-    return Carveout::open_as_set(carveout::client::environment(), opening);
+  const bool from_environment = options.from_environment != 0;
+  const auto lookup = carveout::client::environment();
+  if (from_environment) {
+    const auto on = carveout::client::is_on(lookup);
+    if (!on) return on.error();
+    if (!*on) return std::optional<Carveout>();
   }
   const auto settings = settings_of(options);
   if (!settings) return settings.error();
+  if (from_environment) return Carveout::open_as_set(lookup, opening, *settings);
   auto carveout = Carveout::open(*settings, opening);
   if (!carveout) return std::move(carveout).error();
   return std::optional<Carveout>(*std::move(carveout));
 }
 
 // As the C ABI numbers them.
+static_assert(static_cast<int>(LogLevel::kError) == CARVEOUT_LOG_ERROR);
+static_assert(static_cast<int>(LogLevel::kWarning) == CARVEOUT_LOG_WARNING);
+static_assert(static_cast<int>(LogLevel::kInfo) == CARVEOUT_LOG_INFO);
 static_assert(static_cast<int>(SourceKind::kDaemon) == CARVEOUT_SOURCE_DAEMON);
 static_assert(static_cast<int>(SourceKind::kDrm) == CARVEOUT_SOURCE_DRM);
 static_assert(static_cast<int>(SourceKind::kDmaHeap) == CARVEOUT_SOURCE_DMA_HEAP);
@@ -296,7 +306,10 @@ const char* carveout_status_name(int32_t status) noexcept {
 }
 
 carveout_status_t carveout_options_init(carveout_options_t* options, size_t struct_size) noexcept {
-  if (options == nullptr || struct_size < kFirstOptions) return CARVEOUT_ERROR_INVALID;
+  if (options == nullptr) return CARVEOUT_ERROR_INVALID;
+  carveout_options_t asked{};
+  asked.struct_size = struct_size;
+  if (!is_usable(&asked)) return CARVEOUT_ERROR_INVALID;
   carveout_options_t defaults{};
   defaults.source = CARVEOUT_SOURCE_DAEMON;
   defaults.map = CARVEOUT_MAP_AUTO;
@@ -321,7 +334,7 @@ carveout_status_t carveout_open(const carveout_options_t* options, carveout_t** 
     auto opened = open(*known, *opening);
     if (!opened) {
       // Whole, where the caller's structure may have to cut it.
-      if (opening->log) opening->log(LogLevel::kInfo, opened.error().describe());
+      if (opening->log) opening->log(LogLevel::kError, opened.error().describe());
       return answer(opened.error(), error);
     }
     if (!*opened) return answer(CARVEOUT_OFF, error);
@@ -340,6 +353,7 @@ carveout_status_t carveout_get_info(const carveout_t* handle, carveout_info_t* i
   value.source = static_cast<int32_t>(carveout.source());
   value.map = static_cast<int32_t>(carveout.mapping().strategy());
   value.kind = static_cast<int32_t>(carveout.kind());
+  value.device = carveout.mapping().device().value_or(-1);
   value.lender_base = carveout.lender_base().count();
   value.source_name = name_of(carveout.source());
   value.map_name = name_of(carveout.mapping().strategy());
@@ -354,15 +368,18 @@ int carveout_watch_fd(const carveout_t* handle) noexcept {
 }
 
 int carveout_is_lender_gone(const carveout_t* handle) noexcept {
+  const Uncancelled uncancelled;
   return handle != nullptr && handle->carveout.lender_gone() ? 1 : 0;
 }
 
 void carveout_after_fork_in_child(carveout_t* handle) noexcept {
+  const Uncancelled uncancelled;  // async-signal-safe as of POSIX.1-2024, and in glibc
   if (handle != nullptr) handle->carveout.abandon_in_child();
 }
 
 carveout_status_t carveout_close(carveout_t* handle, carveout_error_t* error) noexcept {
   if (handle == nullptr) return answer(CARVEOUT_OK, error);
+  const Uncancelled uncancelled;
   const carveout_status_t status = walled(error, [&]() -> carveout_status_t {
     const auto closed = handle->carveout.close();
     if (closed) return answer(CARVEOUT_OK, error);

@@ -14,23 +14,29 @@
  *
  * Structures begin with struct_size, which the caller sets to the sizeof that it was compiled with;
  * what a later version appends is then neither read nor written for an older caller. A structure
- * that is passed in may be longer than this library's if all that is beyond is zero.
+ * that is passed in may be longer than this library's if all that is beyond is zero. (64-bit only.)
  *
  * Sizes are in bytes, times in milliseconds. Text is UTF-8, ends with a zero byte, and never has
  * the key in it. Where a setting is to blame, an error names it and does not show its value.
  *
- * Threads: different handles from any threads at once. On one handle: carveout_get_info(),
+ * Threads: different handles from any threads at once, but carveout_open() with the environment not
+ * while another thread changes that (setenv()). On one handle: carveout_get_info(),
  * carveout_watch_fd() and carveout_is_lender_gone() from any threads at once; carveout_close() and
  * carveout_after_fork_in_child() alone, and nothing after the former.
  *
- * No call raises a signal, no C++ exception leaves one, none is a cancellation point
+ * No call raises a signal (but where a lender of another make takes memory away that it has lent as
+ * a memfd that cannot be sealed), no C++ exception leaves one, none is a cancellation point
  * (pthread_cancel), none writes to standard output or error. Every descriptor of the library's is
  * close-on-exec.
  *
- * fork(): see carveout_after_fork_in_child(). Process exit: nothing has to be done. The kernel
- * takes everything back, and the lease ends with the process. carveout_close() may be called from
- * a static object's destructor or an atexit() function: once CUDA may be gone, nothing is asked of
- * it.
+ * fork(): open in the process that uses the memory, after the fork. CUDA, once it has been
+ * initialised (by this library, too: every way of mapping but CARVEOUT_MAP_HOST does), works in no
+ * child that is forked later. What is open already: see carveout_after_fork_in_child().
+ *
+ * Process exit: nothing has to be done. The kernel takes everything back, and the lease ends with
+ * the process. carveout_close() may be called from a static object's destructor or an atexit()
+ * function: once CUDA may be gone, nothing is asked of it. dlclose(): the library stays loaded, as
+ * CUDA's driver does; so does a plugin that has the archive linked in, once it has used CUDA.
  */
 #ifndef CARVEOUT_CARVEOUT_H
 #define CARVEOUT_CARVEOUT_H
@@ -40,11 +46,13 @@
 
 /* C's names, not the project's C++ ones. NOLINTBEGIN(readability-identifier-naming) */
 
-/* Of this header. While MAJOR is 0, a new MINOR may change the ABI, and the library's soname says
- * so. */
+/* Of this header. The ABI of libcarveout.so.MAJOR only grows: symbols, values of enumerations,
+ * members at the ends of structures. */
 #define CARVEOUT_VERSION_MAJOR 0
 #define CARVEOUT_VERSION_MINOR 1
 #define CARVEOUT_VERSION_PATCH 0
+#define CARVEOUT_VERSION \
+  (CARVEOUT_VERSION_MAJOR * 10000 + CARVEOUT_VERSION_MINOR * 100 + CARVEOUT_VERSION_PATCH)
 
 #if defined(__GNUC__)
 #define CARVEOUT_API __attribute__((visibility("default")))
@@ -69,7 +77,7 @@ typedef enum carveout_status {
   CARVEOUT_ERROR_SYSTEM = -1,      /* a call of the kernel's or the driver's failed */
   CARVEOUT_ERROR_INVALID = -2,     /* a setting or an argument is not acceptable */
   CARVEOUT_ERROR_NOT_FOUND = -3,   /* no such heap, card, driver or device */
-  CARVEOUT_ERROR_EXHAUSTED = -4,   /* a direct source has less than that */
+  CARVEOUT_ERROR_EXHAUSTED = -4,   /* a direct source has less, or the driver to map it with */
   CARVEOUT_ERROR_REFUSED = -5,     /* the lender said no: the message has its own words */
   CARVEOUT_ERROR_TIMED_OUT = -6,   /* the lender was silent for timeout_ms */
   CARVEOUT_ERROR_PROTOCOL = -7,    /* the lender answered what is none, or with less than asked */
@@ -89,7 +97,7 @@ typedef enum carveout_source {
 
 /* How it is mapped. What is possible depends on the kind of descriptor that the memory came as. */
 typedef enum carveout_map {
-  CARVEOUT_MAP_AUTO = 0,     /* the first of those below that works */
+  CARVEOUT_MAP_AUTO = 0,     /* the first of those below that works; HOST not for a device */
   CARVEOUT_MAP_VMM = 1,      /* NVIDIA files: cuMemImportFromShareableHandle; GPU only */
   CARVEOUT_MAP_EXTERNAL = 2, /* NVIDIA files, dma-bufs: cuImportExternalMemory; GPU only */
   CARVEOUT_MAP_REGISTER = 3, /* dma-bufs, memfds: mmap, cuMemHostRegister; GPU and processor */
@@ -103,7 +111,8 @@ typedef enum carveout_kind {
 } carveout_kind_t;
 
 typedef enum carveout_log_level {
-  CARVEOUT_LOG_WARNING = 1, /* it works, but not as well as it could */
+  CARVEOUT_LOG_ERROR = 0,   /* why carveout_open() has failed, whole */
+  CARVEOUT_LOG_WARNING = 1, /* it works, but not as well as it could; or closing went wrong */
   CARVEOUT_LOG_INFO = 2
 } carveout_log_level_t;
 
@@ -116,18 +125,22 @@ typedef void (*carveout_log_fn)(void* context, int32_t level, const char* line);
  * In brackets: the row of the environment that says the same. */
 typedef struct carveout_options {
   size_t struct_size;
-  /* Not 0: take source, map, bytes, timeout_ms and the five texts from the environment, not from
-   * here; CARVEOUT=0 or unset is then CARVEOUT_OFF. Default: 0. */
+  /* Not 0: CARVEOUT=0 or unset is CARVEOUT_OFF, and a row that is set counts instead of what is
+   * said here (either row of the key instead of both). Default: 0: no row is looked at. */
   int32_t from_environment;
   int32_t source; /* carveout_source_t [CARVEOUT_SOURCE]. Default: CARVEOUT_SOURCE_DAEMON */
   int32_t map;    /* carveout_map_t [CARVEOUT_MAP]. Default: CARVEOUT_MAP_AUTO */
-  /* The CUDA device's number. -1, the default: that of the calling thread's current context, or
-   * device 0. CARVEOUT_SOURCE_CUDA also takes its memory from it; there, -1 is device 0. */
+  /* The CUDA device's number: it is mapped for that one, or not at all (CARVEOUT_MAP_HOST is then
+   * refused). -1, the default: for that of the calling thread's current context, or device 0 (a
+   * thread that the runtime's cudaSetDevice() has been called on may have no current context yet),
+   * or, where CUDA cannot, for the processor only. CARVEOUT_SOURCE_CUDA also takes its memory from
+   * it; there, -1 is device 0. */
   int32_t device;
-  /* Rounded up to whole slices of 2 MiB [CARVEOUT_MIB, in MiB]. Default: 1792 MiB, never "what is
-   * free". What is less is refused, not given. */
+  /* 1 byte to 1 PiB, rounded up to whole slices of 2 MiB [CARVEOUT_MIB, in MiB]. Default: 1792 MiB,
+   * never "what is free". What is less is refused, not given. */
   uint64_t bytes;
-  /* For connecting to the lender and its answer, together [CARVEOUT_TIMEOUT_MS]. Default: 10000 */
+  /* 1 to 86400000, for connecting to the lender and its answer, together [CARVEOUT_TIMEOUT_MS].
+   * Default: 10000 */
   uint32_t timeout_ms;
   uint32_t reserved; /* 0 */
   /* The caller's; read during carveout_open() only. NULL, the default, is what is said here. */
@@ -147,6 +160,8 @@ typedef struct carveout_error {
   size_t struct_size;
   int32_t status;       /* carveout_status_t: what the call returned */
   int32_t system_errno; /* of the kernel's refusal, or 0 */
+  int32_t cuda_result;  /* CUDA's CUresult, or 0 */
+  int32_t reserved;     /* 0 */
   char setting[32];     /* the row that is to blame ("CARVEOUT_KEY_FILE"), or "" */
   char message[1024];   /* for people, one line; cut with "..." where it would be longer */
 } carveout_error_t;
@@ -155,12 +170,12 @@ typedef struct carveout_error {
 typedef struct carveout_info {
   size_t struct_size;
   uint64_t bytes;          /* at least what was asked for, from either pointer on */
-  uint64_t device_pointer; /* a CUdeviceptr; 0 where it is mapped for the processor only */
+  uint64_t device_pointer; /* a CUdeviceptr of `device`; 0 where mapped for the processor only */
   void* host_pointer;      /* NULL where it is mapped for the GPU only */
   int32_t source;          /* carveout_source_t */
   int32_t map;             /* carveout_map_t: what has worked, never CARVEOUT_MAP_AUTO */
   int32_t kind;            /* carveout_kind_t */
-  int32_t reserved;        /* 0 */
+  int32_t device;          /* the CUDA device's number; -1 where mapped for the processor only */
   uint64_t lender_base;    /* where the lender says that its reservation is, for people; or 0 */
   const char* source_name; /* as CARVEOUT_SOURCE has it; valid for ever, as is map_name */
   const char* map_name;    /* as CARVEOUT_MAP has it */
@@ -175,15 +190,16 @@ CARVEOUT_API const char* carveout_version(void) CARVEOUT_NOEXCEPT;
 CARVEOUT_API const char* carveout_status_name(int32_t status) CARVEOUT_NOEXCEPT;
 
 /* Fills in the defaults, and struct_size, which is sizeof(carveout_options_t) as the caller knows
- * it. CARVEOUT_ERROR_INVALID, and nothing written, for NULL or a size that no version has had; what
- * is beyond this library's own size is set to zero. */
+ * it. CARVEOUT_ERROR_INVALID, and nothing written, for NULL or a size that is smaller than the
+ * first version's or beyond 64 KiB; what is beyond this library's own size is set to zero. */
 CARVEOUT_API carveout_status_t carveout_options_init(carveout_options_t* options,
                                                      size_t struct_size) CARVEOUT_NOEXCEPT;
 
 /* Borrows memory and maps it: all of it, or nothing.
  *
- * options: the caller's, not used after the return but for log and log_context. NULL: as the
- *   environment says (secure_getenv(): nothing is set in a set-user-ID program).
+ * options: the caller's, not used after the return but for log and log_context. NULL: the defaults,
+ *   from_environment (secure_getenv(): nothing is set in a program that runs with more rights than
+ *   its user has, set-user-ID, set-group-ID or with file capabilities).
  * handle: not NULL. Receives the handle, which the caller owns and gives to carveout_close(); NULL
  *   after every answer but CARVEOUT_OK.
  * error: NULL, or the caller's. One whose struct_size is too small for this library's first version
@@ -196,14 +212,21 @@ CARVEOUT_API carveout_status_t carveout_options_init(carveout_options_t* options
  * the kernel needs to find and zero the pages of a direct source; and as CUDA needs to start and to
  * map (seconds). CARVEOUT_MAP_REGISTER touches every page.
  *
- * The memory is all zero, as far as a lender of another make than carveoutd keeps to that. Its
- * content is coherent between both pointers as far as the hardware is. On the GPU it belongs to the
- * calling thread's current context if that is one of the device asked for, and to the device's
- * primary context otherwise: the caller's own must outlive the handle. The current context is the
- * same before and after.
+ * The memory is all zero, as far as a lender of another make than carveoutd keeps to that, and
+ * ready for any stream. device_pointer is device memory of that one device (VMM, EXTERNAL: no peer
+ * access, no CUDA IPC) or registered host memory (REGISTER). Both pointers are at least at a page
+ * of the host's (4096 bytes or more), and under VMM at 2 MiB. What the processor writes the GPU
+ * sees, and the other way round, as far as the hardware is coherent: no cache is flushed for it.
+ *
+ * On the GPU it belongs to the calling thread's current context if that is one of the device asked
+ * for, and to the device's primary context otherwise, which is retained (and made, if need be)
+ * until carveout_close(): the caller's own must outlive the handle, and cudaDeviceReset() ends what
+ * is mapped. The current context is the same before and after. No call here while a stream is being
+ * captured; CARVEOUT_SOURCE_CUDA waits for what the primary context has been given to do.
  *
  * Descriptors: while the handle lives it has one, the connection (carveout_watch_fd()); none with a
- * direct source. The memory's own is closed when it is mapped. */
+ * direct source. The memory's own is closed when it is mapped, but for a dma-buf under EXTERNAL:
+ * CUDA is given a duplicate, and keeps it. */
 CARVEOUT_API carveout_status_t carveout_open(const carveout_options_t* options, carveout_t** handle,
                                              carveout_error_t* error) CARVEOUT_NOEXCEPT;
 
@@ -215,14 +238,17 @@ CARVEOUT_API carveout_status_t carveout_get_info(const carveout_t* handle,
 
 /* A descriptor that says when the lender is gone; it is the connection, and stays the library's:
  * borrowed until carveout_close(), neither to be read, written nor closed. poll() it for POLLRDHUP
- * (POLLHUP and POLLERR come unasked): any of these, and it stays so, means that the lender has
- * closed the connection or died. POLLIN alone means nothing. The memory remains mapped and can be
- * used, but the lender no longer counts it as lent. A lender that is restarted and keeps its leases
- * shows nothing here. -1 with a direct source, NULL, and after carveout_after_fork_in_child(). */
+ * (of _GNU_SOURCE; POLLHUP and POLLERR come unasked): any of these, and it stays so, means that the
+ * lender has closed the connection or died. POLLIN alone means nothing. The memory remains mapped
+ * and can be used: nobody else is lent it while that is so, though the lender no longer counts it
+ * as lent. Nothing has to be done; what is opened next is a new lease. A lender that is restarted
+ * and keeps its leases shows nothing here. -1 with a direct source, NULL, and after
+ * carveout_after_fork_in_child(). */
 CARVEOUT_API int carveout_watch_fd(const carveout_t* handle) CARVEOUT_NOEXCEPT;
 
-/* What carveout_watch_fd() says now: 1 gone, 0 not. 0 with a direct source, which has no lender; 1
- * after carveout_after_fork_in_child(); 0 for NULL. Does not block. */
+/* What carveout_watch_fd() says now: 1 gone, 0 not. For memory that was lent, 1 after
+ * carveout_after_fork_in_child(). Always 0 with a direct source, which has no lender, and for NULL.
+ * Does not block. */
 CARVEOUT_API int carveout_is_lender_gone(const carveout_t* handle) CARVEOUT_NOEXCEPT;
 
 /* To be called in the child after fork(), unless it calls exec() at once: the child has inherited
@@ -230,15 +256,17 @@ CARVEOUT_API int carveout_is_lender_gone(const carveout_t* handle) CARVEOUT_NOEX
  * closes it or dies. This closes the child's copy; the parent's lease is untouched. Nothing is
  * unmapped: the child may go on using host_pointer as long as the parent holds the lease (after
  * that the lender may find the memory still in use), and calls carveout_close() to be rid of it.
- * CUDA does not work in a forked child, whether through this library or not.
+ * device_pointer is of no use there.
  *
  * Only calls close(): async-signal-safe, so it may stand between fork() and exec() of a process
- * with threads. In the parent it would end the lease under a mapping that is in use: do not. NULL
- * is ignored. */
+ * with threads, or in a child handler of pthread_atfork(). Never in a child of vfork() or of
+ * clone(CLONE_VM), which shares the handle with its parent, nor in the parent: it would end the
+ * lease under a mapping that is in use. NULL is ignored. */
 CARVEOUT_API void carveout_after_fork_in_child(carveout_t* handle) CARVEOUT_NOEXCEPT;
 
 /* Unmaps the memory, then gives it back by closing the connection, in that order. What uses it on
- * the GPU must have finished: this waits for nothing. The handle and its texts are gone afterwards,
+ * the GPU must have finished: this waits for nothing by itself, though the driver may for the work
+ * of its own. The handle and its texts are gone afterwards,
  * whatever is returned; NULL is ignored.
  *
  * CARVEOUT_OK, or CARVEOUT_ERROR_SYSTEM where the driver refused to undo a step: the rest is undone

@@ -1,15 +1,20 @@
 // carveout for C++17: owners over carveout.h, whose comments hold here, too. Header-only: what is
 // linked is the C ABI alone.
 //
-//     if (auto memory = carveout::Carveout::open_from_environment()) {
+//     carveout::Options options;
+//     options.device = 0;  // on that GPU or not at all; without, host_pointer() may be all there
+//     is if (auto memory = carveout::Carveout::open_from_environment(options)) {
 //       use(memory->device_pointer(), memory->bytes());
 //     }  // off otherwise; a carveout::Failure is thrown where it was asked for and there is none
+//
+// Needs exceptions; a program without them has carveout.h.
 #ifndef CARVEOUT_CARVEOUT_HPP
 #define CARVEOUT_CARVEOUT_HPP
 
 #include <carveout/carveout.h>
 
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -28,17 +33,21 @@ class Failure : public std::runtime_error {
       : std::runtime_error(error.message),
         status_(static_cast<carveout_status_t>(error.status)),
         system_errno_(error.system_errno),
-        setting_(std::make_shared<std::string>(error.setting)) {}
+        cuda_result_(error.cuda_result) {
+    std::memcpy(setting_, error.setting, sizeof setting_);
+  }
 
   [[nodiscard]] carveout_status_t status() const noexcept { return status_; }
   [[nodiscard]] int system_errno() const noexcept { return system_errno_; }
+  [[nodiscard]] int cuda_result() const noexcept { return cuda_result_; }
   // The row that is to blame ("CARVEOUT_KEY_FILE"), or "".
-  [[nodiscard]] const std::string& setting() const noexcept { return *setting_; }
+  [[nodiscard]] const char* setting() const noexcept { return setting_; }
 
  private:
   carveout_status_t status_;
   int system_errno_;
-  std::shared_ptr<const std::string> setting_;  // copying an exception must not throw
+  int cuda_result_;
+  char setting_[sizeof carveout_error_t::setting];  // copying an exception must not throw
 };
 
 // Receives a carveout_log_level_t and one line. What it throws is dropped.
@@ -65,29 +74,13 @@ class Carveout {
  public:
   // Throws Failure, and std::bad_alloc for what this header allocates itself.
   [[nodiscard]] static Carveout open(const Options& options) {
-    carveout_options_t plain;
-    carveout_options_init(&plain, sizeof plain);
-    plain.source = options.source;
-    plain.map = options.map;
-    plain.device = options.device;
-    plain.bytes = options.bytes;
-    plain.timeout_ms = options.timeout_ms;
-    plain.socket_path = text_or_null(options.socket_path);
-    plain.key = text_or_null(options.key);
-    plain.key_file = text_or_null(options.key_file);
-    plain.drm_card = text_or_null(options.drm_card);
-    plain.heap = text_or_null(options.heap);
-    return *open_logged(plain, options.log);  // code does not say off
+    return *open_plain(options, false);  // code does not say off
   }
 
-  // Nothing where CARVEOUT is unset or 0. Throws as open() does.
-  [[nodiscard]] static std::optional<Carveout> open_from_environment(int device = -1,
-                                                                     Log log = {}) {
-    carveout_options_t plain;
-    carveout_options_init(&plain, sizeof plain);
-    plain.from_environment = 1;
-    plain.device = device;
-    return open_logged(plain, std::move(log));
+  // Nothing where CARVEOUT is unset or 0. A row that is set counts instead of what is in `options`.
+  // Throws as open() does.
+  [[nodiscard]] static std::optional<Carveout> open_from_environment(const Options& options = {}) {
+    return open_plain(options, true);
   }
 
   Carveout(Carveout&& other) noexcept
@@ -151,17 +144,30 @@ class Carveout {
     }
   }
 
-  static std::optional<Carveout> open_logged(carveout_options_t& options, Log log) {
+  static std::optional<Carveout> open_plain(const Options& options, bool from_environment) {
+    carveout_options_t plain;
+    carveout_options_init(&plain, sizeof plain);
+    plain.from_environment = from_environment ? 1 : 0;
+    plain.source = options.source;
+    plain.map = options.map;
+    plain.device = options.device;
+    plain.bytes = options.bytes;
+    plain.timeout_ms = options.timeout_ms;
+    plain.socket_path = text_or_null(options.socket_path);
+    plain.key = text_or_null(options.key);
+    plain.key_file = text_or_null(options.key_file);
+    plain.drm_card = text_or_null(options.drm_card);
+    plain.heap = text_or_null(options.heap);
     std::unique_ptr<Log> kept;
-    if (log) {
-      kept = std::make_unique<Log>(std::move(log));
-      options.log = &call_log;
-      options.log_context = kept.get();
+    if (options.log) {
+      kept = std::make_unique<Log>(options.log);
+      plain.log = &call_log;
+      plain.log_context = kept.get();
     }
     carveout_t* handle = nullptr;
     carveout_error_t error;
     error.struct_size = sizeof error;
-    const carveout_status_t status = carveout_open(&options, &handle, &error);
+    const carveout_status_t status = carveout_open(&plain, &handle, &error);
     if (status == CARVEOUT_OFF) return std::nullopt;
     if (status != CARVEOUT_OK) throw Failure(error);
     return Carveout(handle, std::move(kept));

@@ -5,6 +5,8 @@
 #include <rapidjson/writer.h>
 
 #include <cstdint>
+#include <cstdlib>
+#include <new>
 #include <string>
 #include <string_view>
 
@@ -12,11 +14,38 @@
 
 namespace carveout {
 
+// RapidJSON's own allocator takes the null of a failed malloc() for memory.
+class ThrowingAllocator {
+ public:
+  static constexpr bool kNeedFree = true;  // RapidJSON's name
+
+  static void* Malloc(std::size_t size) { return size == 0 ? nullptr : got(std::malloc(size)); }
+  static void* Realloc(void* place, std::size_t, std::size_t size) {
+    if (size != 0) return got(std::realloc(place, size));
+    std::free(place);
+    return nullptr;
+  }
+  static void Free(void* place) { std::free(place); }
+
+ private:
+  static void* got(void* place) {
+    if (place == nullptr) throw std::bad_alloc();
+    return place;
+  }
+};
+
+using JsonPool = rapidjson::MemoryPoolAllocator<ThrowingAllocator>;
+using JsonDocument = rapidjson::GenericDocument<rapidjson::UTF8<>, JsonPool, ThrowingAllocator>;
+using JsonBuffer = rapidjson::GenericStringBuffer<rapidjson::UTF8<>, ThrowingAllocator>;
+using JsonTextWriter =
+    rapidjson::Writer<JsonBuffer, rapidjson::UTF8<>, rapidjson::UTF8<>, ThrowingAllocator>;
+
 // The member of an object, or null.
-inline const rapidjson::Value* find_member(const rapidjson::Value& object, const char* name) {
-  const rapidjson::Value::ConstMemberIterator found = object.FindMember(name);
-  const rapidjson::Value::ConstMemberIterator end = object.MemberEnd();
-  return found != end ? &found->value : nullptr;
+template <typename Encoding, typename Allocator>
+const rapidjson::GenericValue<Encoding, Allocator>* find_member(
+    const rapidjson::GenericValue<Encoding, Allocator>& object, const char* name) {
+  const auto found = object.FindMember(name);
+  return found != object.MemberEnd() ? &found->value : nullptr;
 }
 
 // A JSON writer that takes our own types. Text from outside (a command's name need not be UTF-8)
@@ -57,8 +86,8 @@ class JsonWriter {
     writer_.Key(name.data(), static_cast<rapidjson::SizeType>(name.size()));
   }
 
-  rapidjson::StringBuffer buffer_;
-  rapidjson::Writer<rapidjson::StringBuffer> writer_;
+  JsonBuffer buffer_;
+  JsonTextWriter writer_;
 };
 
 }  // namespace carveout

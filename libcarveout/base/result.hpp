@@ -24,6 +24,7 @@ struct Error {
   int number = 0;       // errno, or 0
   std::string context;  // the thing it happened to
   std::string message;  // what happened, and what to do
+  int cuda_result = 0;  // CUDA's CUresult, or 0
 
   // "context: message (strerror)", the parts that there are.
   [[nodiscard]] std::string describe() const;

@@ -66,13 +66,19 @@ struct Carveout::Taken {
 
 Result<Carveout::Taken> Carveout::borrow_from_lender(const Settings& settings) {
   const Deadline deadline = wire::Clock::now() + settings.timeout;
-  auto lease = borrow({settings.socket, *settings.key}, settings.size, deadline);
-  if (!lease) return std::move(lease).error();
-  Loan& loan = lease->loan();
+  auto lender = Lender::connect(settings.socket, deadline);
+  if (!lender) return blame("CARVEOUT_SOCKET", std::move(lender).error());
+  auto claimed = lender->claim(*settings.key, settings.size, deadline);
+  if (!claimed) {
+    Error problem = std::move(claimed).error();
+    if (!is_about_key(problem)) return problem;
+    return blame(settings.key_file ? "CARVEOUT_KEY_FILE" : "CARVEOUT_KEY", std::move(problem));
+  }
+  Loan& loan = *claimed;
   std::string description = cat(format_bytes(loan.size), " lent as ", name_of(loan.kind));
   Taken taken{std::nullopt, std::move(loan.memory), loan.size, loan.kind,
               loan.base,    std::move(description)};
-  taken.lease.emplace(*std::move(lease));
+  taken.lease.emplace(*std::move(lender), std::move(loan));
   return taken;
 }
 
@@ -117,7 +123,7 @@ Result<Carveout> Carveout::open_completed(const Settings& settings, const Openin
   if (!mapping) {
     Error problem = std::move(mapping).error();
     // A strategy that was asked for by name, and is none for this kind of memory.
-    if (settings.map != MapStrategy::kAuto && problem.code == Code::kInvalid) {
+    if (!cuda::is_allowed(settings.map, taken->kind, how.device)) {
       problem.message = problem.describe();
       problem.context = "CARVEOUT_MAP";
       problem.number = 0;
@@ -131,7 +137,8 @@ Result<Carveout> Carveout::open_completed(const Settings& settings, const Openin
   carveout.description_ = std::move(taken->description);
   carveout.why_not_ = cuda::describe(carveout.mapping_.why_not());
   if (!carveout.why_not_.empty()) {
-    say(opening, LogLevel::kInfo,
+    const bool gpu = carveout.mapping_.device_pointer() != 0;
+    say(opening, gpu ? LogLevel::kInfo : LogLevel::kWarning,
         cat("mapped by ", name_of(carveout.mapping_.strategy()),
             ", since others failed: ", carveout.why_not_));
   }
@@ -144,9 +151,9 @@ Result<void> Carveout::close() {
   return unmapped;
 }
 
-Result<std::optional<Carveout>> Carveout::open_as_set(const Lookup& lookup,
-                                                      const Opening& opening) {
-  auto settings = settings_from(lookup, opening.machine.default_key_file);
+Result<std::optional<Carveout>> Carveout::open_as_set(const Lookup& lookup, const Opening& opening,
+                                                      const Settings& unset) {
+  auto settings = settings_from(lookup, opening.machine.default_key_file, unset);
   if (!settings) return std::move(settings).error();
   if (!*settings) return std::optional<Carveout>();
   auto carveout = open_completed(**settings, opening);

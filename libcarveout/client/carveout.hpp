@@ -20,7 +20,7 @@
 
 namespace carveout::client {
 
-enum class LogLevel { kWarning, kInfo };
+enum class LogLevel { kError, kWarning, kInfo };
 using Log = std::function<void(LogLevel, const std::string& line)>;
 
 // Where a machine has its things; the tests put their own there. `heap.heap`, `drm.card` and
@@ -35,8 +35,9 @@ struct Machine {
 
 // What has no row in the environment.
 struct Opening {
-  // None: the current context's, or device 0; with the source cuda always the latter, since its
-  // memory is mapped where it lies.
+  // None: the current context's, or device 0 (with the source cuda always the latter, since its
+  // memory is mapped where it lies), or for the processor only. One: it is mapped for that device,
+  // or not at all.
   std::optional<int> device = {};
   Log log = {};  // called during open() and close(), by the same thread
   Machine machine = {};
@@ -54,9 +55,10 @@ class Carveout {
   // Source::allocate(), scrub() and cuda::map() say. Errors: those of complete(), borrow(), the
   // sources and map(); where a row is to blame, it is the context.
   static Result<Carveout> open(const Settings& settings, const Opening& opening = {});
-  // The same with the settings of the environment. Nothing: off.
+  // The same with settings_from(). Nothing: off.
   static Result<std::optional<Carveout>> open_as_set(const Lookup& lookup,
-                                                     const Opening& opening = {});
+                                                     const Opening& opening = {},
+                                                     const Settings& unset = {});
 
   Carveout(Carveout&&) noexcept = default;
   Carveout& operator=(Carveout&&) = delete;

@@ -21,22 +21,16 @@ namespace {
 constexpr const char* kLender = "the lender";
 constexpr Bytes kMostAsk(std::numeric_limits<std::int64_t>::max());
 
-// The protocol's own reasons, as far as they are fixed.
-constexpr std::string_view kUnknownKey = "missing or unknown key";
-constexpr std::array<std::string_view, 4> kReasons{
-    kUnknownKey, "unknown op", "size must be an integer from 1 to ", "not enough free carveout"};
-
-std::string remedy(int number, const LenderNames& names) {
+std::string_view remedy(int number) {
   switch (number) {
     case ENOENT:
     case ECONNREFUSED:
-      return cat("no lender answers there: is carveoutd running, and is ", names.socket,
-                 " one of its lending sockets?");
+      return "no lender answers there: is carveoutd running, and is this one of its --socket?";
     case EACCES:
     case EPERM:
       return "not allowed: only root and the members of the socket's group are (ls -l it)";
     case EPROTOTYPE:
-      return cat("is another kind of socket: is ", names.socket, " the control socket?");
+      return "is another kind of socket: is it the control socket?";
     default:
       return "cannot be connected to";
   }
@@ -48,39 +42,6 @@ Error closed(std::string message) {
 
 Error unacceptable(std::string message) {
   return Error{Code::kProtocol, 0, "the lender's grant", std::move(message)};
-}
-
-// A lender's text may repeat what it was sent: the key is taken out of it, and its beginning, too
-// (a long text is cut). The protocol's own reasons stay what they are, even for a key that is a
-// word of them.
-std::string without_key(std::string_view text, std::string_view key_bytes) {
-  constexpr std::size_t kTelling = 8;  // so much of a key's beginning is not there by chance
-  const std::string key = printable(key_bytes, key_bytes.size());
-  std::string safe;
-  for (const std::string_view reason : kReasons) {
-    if (text.starts_with(reason)) safe = reason;
-  }
-  text.remove_prefix(safe.size());
-  while (!text.empty()) {
-    const auto differs = std::mismatch(key.begin(), key.end(), text.begin(), text.end());
-    const auto same = static_cast<std::size_t>(differs.first - key.begin());
-    if (same == key.size() || same >= kTelling) {
-      safe += "[the key]";
-      text.remove_prefix(same);
-    } else {
-      safe += text.front();
-      text.remove_prefix(1);
-    }
-  }
-  return safe;
-}
-
-Error refusal(Error problem, const wire::Key& key, const LenderNames& names) {
-  problem.message = without_key(problem.message, key.bytes());
-  if (problem.message == kUnknownKey) {
-    problem.message += cat(": what ", names.key, " has is not this lender's key");
-  }
-  return problem;
 }
 
 bool is_refusal(const wire::Datagram& reply) {
@@ -110,6 +71,9 @@ Result<Loan> accept(wire::Datagram& reply, Bytes ask, const wire::Grant& grant) 
     return unacceptable(
         cat("is ", format_bytes(grant.size), ", less than the ", format_bytes(ask), " asked for"));
   }
+  if (grant.size != Slices::holding(grant.size).bytes()) {
+    return unacceptable(cat("is ", format_bytes(grant.size), ", which are no whole slices"));
+  }
   UniqueFd& memory = reply.descriptors.front();
   const auto file = examine(memory.get());
   if (!file) return file.error();
@@ -122,13 +86,12 @@ Result<Loan> accept(wire::Datagram& reply, Bytes ask, const wire::Grant& grant) 
 
 }  // namespace
 
-Result<Lender> Lender::connect(const std::string& socket, Deadline deadline,
-                               const LenderNames& names) {
+Result<Lender> Lender::connect(const std::string& socket, Deadline deadline) {
   auto connection = wire::connect_to(socket, SOCK_SEQPACKET, deadline);
-  if (connection) return Lender(*std::move(connection), names);
+  if (connection) return Lender(*std::move(connection));
   Error problem = connection.error();
   problem.context = "the lending socket";  // instead of its path
-  if (problem.code == Code::kSystem) problem.message = remedy(problem.number, names);
+  if (problem.code == Code::kSystem) problem.message = remedy(problem.number);
   return problem;
 }
 
@@ -143,8 +106,12 @@ Result<Loan> Lender::claim(const wire::Key& key, Bytes ask, Deadline deadline) {
   auto reply =
       exchange(connection_.get(), wire::encode_alloc_request(key.bytes(), whole), deadline);
   if (!reply) return reply.error();
-  const auto grant = wire::parse_grant_reply(reply->bytes);
-  if (!grant) return refusal(grant.error(), key, names_);
+  const auto grant = wire::parse_grant_reply(reply->bytes, key.bytes());
+  if (!grant) {
+    Error problem = grant.error();
+    if (is_about_key(problem)) problem.message += ": the key is not this lender's";
+    return problem;
+  }
   auto loan = accept(*reply, whole, *grant);
   if (loan) spent_ = false;
   return loan;
@@ -156,8 +123,12 @@ bool Lender::gone() const {
   return ::poll(&item, 1, 0) > 0;  // also for POLLHUP and POLLERR
 }
 
+bool is_about_key(const Error& refusal) {
+  return refusal.code == Code::kRefused && refusal.message.starts_with(wire::kUnknownKey);
+}
+
 Result<Lease> borrow(const LenderSettings& settings, Bytes ask, Deadline deadline) {
-  auto lender = Lender::connect(settings.socket, deadline, settings.names);
+  auto lender = Lender::connect(settings.socket, deadline);
   if (!lender) return lender.error();
   auto loan = lender->claim(settings.key, ask, deadline);
   if (!loan) return loan.error();

@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <string>
-#include <string_view>
 
 #include "base/bytes.hpp"
 #include "base/result.hpp"
@@ -19,16 +18,9 @@ namespace carveout::client {
 
 using Deadline = wire::Clock::time_point;
 
-// What whoever reads the errors knows the settings by. Of literals.
-struct LenderNames {
-  std::string_view socket = "CARVEOUT_SOCKET";
-  std::string_view key = "CARVEOUT_KEY or CARVEOUT_KEY_FILE";
-};
-
 struct LenderSettings {
   std::string socket;  // the lending socket's path, 1 to 107 bytes
   wire::Key key;
-  LenderNames names = {};
 };
 
 // What a claim was granted.
@@ -51,8 +43,7 @@ class Lender {
  public:
   // Blocks until `deadline` at the longest (a lender whose queue is full). Errors: kSystem with the
   // errno of connect(), kTimedOut, kInvalid (a path that fits no address). None shows the path.
-  static Result<Lender> connect(const std::string& socket, Deadline deadline,
-                                const LenderNames& names = {});
+  static Result<Lender> connect(const std::string& socket, Deadline deadline);
 
   // Claims `ask` bytes, rounded up to whole slices; what comes back is never less. Blocks until
   // `deadline` at the longest, however the time is spent. Errors:
@@ -86,11 +77,9 @@ class Lender {
   void abandon_in_child() noexcept { connection_.reset(); }
 
  private:
-  Lender(UniqueFd connection, const LenderNames& names)
-      : connection_(std::move(connection)), names_(names) {}
+  explicit Lender(UniqueFd connection) : connection_(std::move(connection)) {}
 
   UniqueFd connection_;
-  LenderNames names_;
   bool spent_ = false;  // a claim has failed: a late reply would be taken for another claim's
 };
 
@@ -128,6 +117,9 @@ class Lease {
   Lender lender_;  // destroyed last
   Loan loan_;
 };
+
+// A refusal, by the protocol's own words, of the key.
+[[nodiscard]] bool is_about_key(const Error& refusal);
 
 // Connects and claims, all of it by `deadline`. Errors: those of connect() and claim(); nothing is
 // borrowed and nothing open after one.

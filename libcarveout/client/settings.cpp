@@ -81,7 +81,11 @@ Result<void> read_size(const Lookup& lookup, Settings& settings) {
 Result<void> read_daemon(const Lookup& lookup, Settings& settings) {
   if (auto text = lookup("CARVEOUT_SOCKET")) settings.socket = *std::move(text);
   const auto key = lookup("CARVEOUT_KEY");
-  settings.key_file = lookup("CARVEOUT_KEY_FILE");
+  auto key_file = lookup("CARVEOUT_KEY_FILE");
+  if (key || key_file) {  // instead of either
+    settings.key.reset();
+    settings.key_file = std::move(key_file);
+  }
   if (key) {
     auto usable = wire::Key::from(*key);
     if (!usable) return bad("CARVEOUT_KEY", usable.error().message);
@@ -110,12 +114,13 @@ Result<void> complete_daemon(Settings& settings, const std::string& default_key_
   if (settings.key_file && settings.key_file->empty()) {
     return bad("CARVEOUT_KEY_FILE", "is empty: it must be the path of a file with the key");
   }
-  auto key = wire::read_key_file(settings.key_file.value_or(default_key_file),
-                                 wire::KeyAudience::kBorrower);
+  const bool is_default = !settings.key_file;
+  if (is_default) settings.key_file = default_key_file;
+  auto key = wire::read_key_file(*settings.key_file, wire::KeyAudience::kBorrower);
   if (!key) {
     Error problem = key.error();  // its context is the path
     problem.context = "CARVEOUT_KEY_FILE";
-    if (!settings.key_file) problem.message = cat("is not set, and the default ", problem.message);
+    if (is_default) problem.message = cat("is not set, and the default ", problem.message);
     return problem;
   }
   settings.key = *key;
@@ -167,12 +172,19 @@ Result<Settings> complete(Settings settings, const std::string& default_key_file
   return settings;
 }
 
-Result<std::optional<Settings>> settings_from(const Lookup& lookup,
-                                              const std::string& default_key_file) {
+Result<bool> is_on(const Lookup& lookup) {
   Switch position = Switch::kOff;
   if (auto read = read_word(lookup, "CARVEOUT", kSwitches, position); !read) return read.error();
-  if (position == Switch::kOff) return std::optional<Settings>();
-  Settings settings;
+  return position == Switch::kOn;
+}
+
+Result<std::optional<Settings>> settings_from(const Lookup& lookup,
+                                              const std::string& default_key_file,
+                                              const Settings& unset) {
+  const auto on = is_on(lookup);
+  if (!on) return on.error();
+  if (!*on) return std::optional<Settings>();
+  Settings settings = unset;
   if (auto read = read_word(lookup, "CARVEOUT_SOURCE", kSources, settings.source); !read) {
     return read.error();
   }

@@ -61,16 +61,22 @@ using Lookup = std::function<std::optional<std::string>(const char* row)>;
 // environment.
 [[nodiscard]] Lookup environment();
 
+// What the row CARVEOUT says. The error is that it says neither.
+Result<bool> is_on(const Lookup& lookup);
+
 // Validates the rows of settings.source and reads the key file unless the key is given: what comes
-// back has a key if the source is the daemon. Blocks as reading a regular file does; a FIFO or a
-// device is refused without waiting. Errors (kInvalid, or kSystem for a file that cannot be read)
-// have the row as their context, and show neither a path, nor the key, nor any other value.
+// back has a key if the source is the daemon, and a key file if it is from there. Blocks as reading
+// a regular file does; a FIFO or a device is refused without waiting. Errors (kInvalid, or kSystem
+// for a file that cannot be read) have the row as their context, and show neither a path, nor the
+// key, nor any other value.
 Result<Settings> complete(Settings settings, const std::string& default_key_file = kDefaultKeyFile);
 
 // Nothing: off, which is what CARVEOUT unset or 0 says, whatever the other rows hold. Otherwise
-// complete() settings. A row that is set and empty is a bad row, not an unset one: somebody meant
-// to say something. Errors: those of complete().
-Result<std::optional<Settings>> settings_from(
-    const Lookup& lookup, const std::string& default_key_file = kDefaultKeyFile);
+// complete() settings, with what `unset` has where no row is set (for the key: neither of its two).
+// A row that is set and empty is a bad row, not an unset one: somebody meant to say something.
+// Errors: those of complete().
+Result<std::optional<Settings>> settings_from(const Lookup& lookup,
+                                              const std::string& default_key_file = kDefaultKeyFile,
+                                              const Settings& unset = {});
 
 }  // namespace carveout::client

@@ -4,17 +4,8 @@
 #include "cuda/driver.hpp"
 
 namespace carveout::cuda {
-namespace {
-
-Error unusable() {
-  return {Code::kSystem, 0, "CUDA",
-          "cannot be used in a process that was forked off one that did, or that is ending"};
-}
-
-}  // namespace
-
 Result<Context> Context::primary(DriverPointer driver, int device) {
-  if (!driver->usable()) return unusable();
+  if (!driver->usable()) return Driver::unusable();
   const std::string what = cat("CUDA device ", device);
   CUdevice found = 0;
   if (const CUresult answer = driver->device_get_(&found, device); answer != kSuccess) {
@@ -32,7 +23,7 @@ Result<Context> Context::primary(DriverPointer driver, int device) {
 }
 
 Result<Context> Context::current_or_primary(DriverPointer driver, std::optional<int> device) {
-  if (!driver->usable()) return unusable();
+  if (!driver->usable()) return Driver::unusable();
   CUcontext current = nullptr;
   if (const CUresult answer = driver->get_current_(&current); answer != kSuccess) {
     return driver->failed("cuCtxGetCurrent", answer, "the current context");
@@ -48,18 +39,22 @@ Result<Context> Context::current_or_primary(DriverPointer driver, std::optional<
   return Context(std::move(driver), its, current, {});
 }
 
-Entered::Entered(const Context& context, To purpose) : driver_(*context.driver_) {
+Entered::Entered(const Context& context, Undone* undone)
+    : driver_(*context.driver_), undone_(undone) {
   if (!driver_.usable()) return;
   result_ = driver_.push_(context.context_);
   // Without it nothing could be given back, and a push that failed has changed nothing.
-  if (result_ != kSuccess && purpose == To::kUndo) result_ = driver_.push_(context.context_);
+  if (result_ != kSuccess && undone_ != nullptr) result_ = driver_.push_(context.context_);
+  if (undone_ != nullptr) undone_->note(driver_, kCtxPushCurrent.name, result_);
   entered_ = result_ == kSuccess;
 }
 
 Entered::~Entered() {
+  if (!entered_ || !driver_.usable()) return;
   CUcontext popped = nullptr;
-  // Nothing is to be done about a failure: the calling thread keeps a context that it did not have.
-  if (entered_ && driver_.usable()) (void)driver_.pop_(&popped);
+  // Where it fails, the calling thread keeps a context that it did not have.
+  const CUresult answer = driver_.pop_(&popped);
+  if (undone_ != nullptr) undone_->note(driver_, kCtxPopCurrent.name, answer);
 }
 
 }  // namespace carveout::cuda

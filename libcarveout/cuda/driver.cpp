@@ -15,8 +15,19 @@ namespace {
 
 std::atomic<bool> exiting{false};
 
+// What this is part of stays loaded. It may be a plugin with the archive linked in: at its
+// dlclose() what it has registered for exit() runs, and what is mapped could not be undone after
+// that.
+void stay_loaded() {
+  Dl_info self{};
+  if (::dladdr(reinterpret_cast<void*>(&stay_loaded), &self) == 0) return;
+  // Nothing comes of it in the program itself, which is not unloaded anyway.
+  if (::dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE) == nullptr) ::dlerror();
+}
+
 // After cuInit has registered the driver's own end: this comes before it.
 void notice_exit() {
+  stay_loaded();
   (void)std::atexit([] { exiting = true; });
 }
 
@@ -58,7 +69,11 @@ Result<std::shared_ptr<const Driver>> Driver::load(const std::string& library) {
   Loaded& all = loaded();
   const std::lock_guard<std::mutex> lock(all.mutex);
   const auto known = all.drivers.find(library);
-  if (known != all.drivers.end() && known->second->usable()) return known->second;
+  if (exiting) return unusable();
+  if (known != all.drivers.end()) {
+    if (!known->second->usable()) return unusable();
+    return known->second;
+  }
   // Never closed: the driver has threads and an end of its own.
   void* const file = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (file == nullptr) {
@@ -128,18 +143,32 @@ Error Driver::lacks(const char* name) const {
 }
 
 bool Driver::usable() const {
-  return !exiting && process_ == ::getpid();
+  return !exiting && !is_forked();
 }
 
-Error Driver::failed(const char* call, CUresult result, std::string context) const {
+bool Driver::is_forked() const {
+  return process_ != ::getpid();
+}
+
+Error Driver::unusable() {
+  return {Code::kSystem, 0, "CUDA",
+          "cannot be used in a process that was forked off one that did, or that is ending"};
+}
+
+Error Driver::refused(const char* call, CUresult result, std::string context) const {
   const char* name = nullptr;
   if (get_error_name_ == nullptr || get_error_name_(result, &name) != kSuccess) name = nullptr;
   const std::string number = cat("CUresult ", result);
   const std::string text = name != nullptr ? cat(printable(name, 80), " (", number, ")") : number;
-  const Code code = result == kNoDevice || result == kInvalidDevice ? Code::kNotFound
-                    : result == kOutOfMemory                        ? Code::kExhausted
-                                                                    : Code::kSystem;
-  return {code, 0, std::move(context), cat(call, " failed: ", text, explain(result))};
+  return {Code::kSystem, 0, std::move(context), cat(call, " failed: ", text), result};
+}
+
+Error Driver::failed(const char* call, CUresult result, std::string context) const {
+  Error error = refused(call, result, std::move(context));
+  error.message += explain(result);
+  if (result == kNoDevice || result == kInvalidDevice) error.code = Code::kNotFound;
+  if (result == kOutOfMemory) error.code = Code::kExhausted;
+  return error;
 }
 
 }  // namespace carveout::cuda

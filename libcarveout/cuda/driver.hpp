@@ -42,10 +42,16 @@ class Driver {
   // False once the process is ending, when the driver may be gone before us, and in a forked child,
   // where CUDA does not work: nothing may be called then, and the kernel takes everything back.
   [[nodiscard]] bool usable() const;
+  // In a child forked off the process that has loaded it.
+  [[nodiscard]] bool is_forked() const;
+  // Why it is not usable.
+  [[nodiscard]] static Error unusable();
 
-  // "cuMemMap failed: CUDA_ERROR_INVALID_VALUE (CUresult 1)". A CUresult is no errno: Error::number
-  // stays 0.
+  // "cuMemMap failed: CUDA_ERROR_INVALID_VALUE (CUresult 1)". Error::cuda_result has it, too; it is
+  // no errno.
   [[nodiscard]] Error failed(const char* call, CUresult result, std::string context) const;
+  // The same as kSystem, without advice.
+  [[nodiscard]] Error refused(const char* call, CUresult result, std::string context) const;
 
   // 1000 * major + 10 * minor of the newest CUDA that it speaks.
   [[nodiscard]] int version() const { return version_; }
@@ -104,9 +110,9 @@ class Undone {
     if (part.failed()) note(*part.driver_, part.call_, part.result_);
   }
   [[nodiscard]] bool failed() const { return driver_ != nullptr; }
-  // Where it failed.
+  // Where it failed. Always kSystem: whatever the driver's word, there is nothing to be done.
   [[nodiscard]] Error error(std::string context) const {
-    return driver_->failed(call_, result_, std::move(context));
+    return driver_->refused(call_, result_, std::move(context));
   }
 
  private:
@@ -179,6 +185,8 @@ class Context {
 
   [[nodiscard]] CUdevice device() const { return device_; }
   [[nodiscard]] const DriverPointer& driver() const { return driver_; }
+  // What the destructor does, saying how it went. Not to be entered afterwards.
+  void give_back(Undone& undone) { retained_.give_back(undone); }
 
  private:
   friend class Entered;
@@ -197,8 +205,9 @@ class Context {
 // Makes a context the calling thread's current one, and the one before it again at the end.
 class Entered {
  public:
-  enum class To { kWork, kUndo };
-  explicit Entered(const Context& context, To purpose = To::kWork);
+  explicit Entered(const Context& context) : Entered(context, nullptr) {}
+  // To undo something, come what may.
+  Entered(const Context& context, Undone& undone) : Entered(context, &undone) {}
   Entered(const Entered&) = delete;
   Entered& operator=(const Entered&) = delete;
   Entered(Entered&&) = delete;
@@ -212,7 +221,10 @@ class Entered {
   }
 
  private:
+  Entered(const Context& context, Undone* undone);
+
   const Driver& driver_;
+  Undone* const undone_;
   CUresult result_ = kNotInitialized;
   bool entered_ = false;
 };

@@ -21,27 +21,8 @@ constexpr std::array<Known, 4> kKnown{{{MapStrategy::kVmm, place_vmm},
                                        {MapStrategy::kRegister, place_registered},
                                        {MapStrategy::kHost, place_on_host}}};
 
-bool is_allowed(MapStrategy strategy, DescriptorKind kind) {
-  switch (strategy) {
-    case MapStrategy::kVmm:
-      return kind == DescriptorKind::kNvidiaFile;  // CUDA imports only what is its own
-    case MapStrategy::kExternal:
-      return kind != DescriptorKind::kMemfd;
-    case MapStrategy::kRegister:
-    case MapStrategy::kHost:
-      return kind != DescriptorKind::kNvidiaFile;  // an NVIDIA file cannot be mapped by mmap()
-    case MapStrategy::kAuto:
-      break;
-  }
-  return true;
-}
-
-bool makes_one_range(MapStrategy strategy) {
-  return strategy == MapStrategy::kVmm || strategy == MapStrategy::kHost;
-}
-
 PlacedOrError place(const Known& known, const Order& order) {
-  if (order.files.size() > 1 && !makes_one_range(known.strategy)) {
+  if (order.files.size() > 1 && known.strategy != MapStrategy::kVmm) {
     return Error{Code::kInvalid, 0, order.what,
                  cat("several files make no one range of addresses by ", name_of(known.strategy))};
   }
@@ -66,12 +47,33 @@ Result<Bytes> whole_size(std::span<const File> files) {
   return whole;
 }
 
+std::string for_device(const MapSettings& settings) {
+  return settings.device ? cat(" for device ", *settings.device) : "";
+}
+
 Error none_worked(const std::vector<Attempt>& failed, std::string what) {
   return {failed.front().reason.code, 0, std::move(what),
-          cat("no strategy works: ", describe(failed))};
+          cat("no strategy works: ", describe(failed)), failed.front().reason.cuda_result};
 }
 
 }  // namespace
+
+bool is_allowed(MapStrategy strategy, DescriptorKind kind, std::optional<int> device) {
+  switch (strategy) {
+    case MapStrategy::kVmm:
+      return kind == DescriptorKind::kNvidiaFile;  // CUDA imports only what is its own
+    case MapStrategy::kExternal:
+      return kind != DescriptorKind::kMemfd;
+    case MapStrategy::kHost:
+      if (device) return false;  // it gives no pointer there
+      [[fallthrough]];
+    case MapStrategy::kRegister:
+      return kind != DescriptorKind::kNvidiaFile;  // an NVIDIA file cannot be mapped by mmap()
+    case MapStrategy::kAuto:
+      break;
+  }
+  return true;
+}
 
 std::string describe(const std::vector<Attempt>& failed) {
   std::string reasons;
@@ -122,6 +124,10 @@ void* Mapping::host_pointer() const {
   return placed_ ? placed_->host_pointer : nullptr;
 }
 
+std::optional<int> Mapping::device() const {
+  return placed_ ? placed_->device : std::nullopt;
+}
+
 Result<Context> open_context(const MapSettings& settings) {
   auto driver = Driver::load(settings.library);
   if (!driver) return std::move(driver).error();
@@ -142,10 +148,10 @@ Result<Mapping> map_range(std::span<const File> files, const MapSettings& settin
   for (const Known& known : kKnown) {
     const bool asked = settings.strategy == known.strategy;
     if (!asked && settings.strategy != MapStrategy::kAuto) continue;
-    if (!is_allowed(known.strategy, kind)) {
+    if (!is_allowed(known.strategy, kind, settings.device)) {
       if (!asked) continue;
       return Error{Code::kInvalid, 0, order.what,
-                   cat("cannot be done by ", name_of(known.strategy))};
+                   cat("cannot be done by ", name_of(known.strategy), for_device(settings))};
     }
     auto placed = place(known, order);
     if (placed) return Mapping(known.strategy, *size, *std::move(placed), std::move(failed));

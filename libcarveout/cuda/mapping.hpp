@@ -25,7 +25,9 @@ struct File {
 
 struct MapSettings {
   MapStrategy strategy = MapStrategy::kAuto;
-  std::optional<int> device = {};  // none: the calling thread's current context's, or device 0
+  // One: for that device, or not at all. None: the calling thread's current context's, or device 0,
+  // or (under kAuto, where all else fails) the processor alone.
+  std::optional<int> device = {};
   std::string library = kLibrary;
 };
 
@@ -37,6 +39,9 @@ struct Attempt {
 
 // For people: "vmm: why not; external: why not".
 [[nodiscard]] std::string describe(const std::vector<Attempt>& failed);
+
+// Whether memory of that kind can be mapped so at all, for that device if there is one.
+[[nodiscard]] bool is_allowed(MapStrategy strategy, DescriptorKind kind, std::optional<int> device);
 
 // Memory in place. What it was mapped from may be closed; the memory stays as long as the mapping.
 //
@@ -68,6 +73,9 @@ class Mapping {
   // are null.
   Result<void> unmap();
 
+  // Of device_pointer(); none where it is mapped for the processor alone.
+  [[nodiscard]] std::optional<int> device() const;
+
   // Null where the GPU (kHost) or the processor (kVmm, kExternal) has no pointer to it.
   [[nodiscard]] CUdeviceptr device_pointer() const;
   [[nodiscard]] void* host_pointer() const;
@@ -86,14 +94,14 @@ class Mapping {
 
 // Maps one file. Everything done is undone after an error. Blocks as long as the driver needs to
 // start and to map (seconds), and under kRegister until every page has been touched. Errors:
-// kInvalid for a strategy that the kind of file does not allow, a size of zero or one that the
-// device's granularity does not divide, and a memfd that is shorter; kNotFound without a driver, a
-// device or a call that it needs; kExhausted, kSystem as the driver or the kernel says. Under kAuto
-// the message has every reason, and the code is the first one's.
+// kInvalid for a strategy that the kind of file does not allow, kHost for a device, a size of zero
+// or one that the device's granularity does not divide, and a memfd that is shorter; kNotFound
+// without a driver, a device or a call that it needs; kExhausted, kSystem as the driver or the
+// kernel says. Under kAuto the message has every reason, and the code is the first one's.
 Result<Mapping> map(const File& file, const MapSettings& settings = {});
 
-// Maps files of one kind one behind the other as one range of addresses, which kVmm and kHost can
-// do; the others can where it is one file. Under kAuto they are passed over with that reason.
+// Maps files of one kind one behind the other as one range of addresses, which kVmm can do; the
+// others can where it is one file. Under kAuto they are passed over with that reason.
 Result<Mapping> map_range(std::span<const File> files, const MapSettings& settings = {});
 
 }  // namespace carveout::cuda

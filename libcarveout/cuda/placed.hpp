@@ -3,6 +3,7 @@
 // The strategies. Inside cuda/ only.
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -24,8 +25,19 @@ class Mapping::Placed {
   virtual void unmap(Undone& undone) = 0;
 
   CUdeviceptr device_pointer = 0;
+  std::optional<int> device;  // of device_pointer
   void* host_pointer = nullptr;
 };
+
+// Undoes `work` in the context that it was done in, and gives that back.
+template <typename Work>
+void undo_in(Context& context, Undone& undone, const Work& work) {
+  {
+    const Entered entered(context, undone);
+    work();
+  }
+  context.give_back(undone);
+}
 
 using PlacedOrError = Result<std::unique_ptr<Mapping::Placed>>;
 

@@ -14,8 +14,8 @@ namespace {
 
 // A descriptor given away to CUDA. Of an NVIDIA file it is CUDA's once the import has succeeded, as
 // documented. Of a dma-buf nothing is documented: whoever is left with it closes it, lest the
-// memory stay lent. Another thread that duplicates the same dma-buf in that very moment could be
-// given the number; nobody else could.
+// memory stay lent. (Where CUDA has closed it at once, the number may since be another descriptor
+// of the very same dma-buf, and only of that: a program that opens one memory twice.)
 class GivenAway {
  public:
   GivenAway() = default;
@@ -39,13 +39,12 @@ class GivenAway {
 
 class External final : public Mapping::Placed {
  public:
-  explicit External(Context context) : context_(std::move(context)) {}
+  explicit External(Context context) : context_(std::move(context)) { device = context_.device(); }
 
   Result<void> place(const File& file, const std::string& what);
 
   void unmap(Undone& undone) override {
-    const Entered entered(context_, Entered::To::kUndo);
-    give_back(undone);
+    undo_in(context_, undone, [&] { give_back(undone); });
   }
 
  private:
@@ -58,8 +57,9 @@ class External final : public Mapping::Placed {
     memory_.give_back(destroying);
     undone.note(destroying);
     // What the driver has not let go of may still be its own.
-    const bool destroyed = imported && !destroying.failed() && context_.driver()->usable();
-    if (destroyed) given_.close_if_left();
+    const bool destroyed = !destroying.failed() && context_.driver()->usable();
+    // In a forked child the driver has nothing.
+    if (imported && (destroyed || context_.driver()->is_forked())) given_.close_if_left();
   }
 
   Context context_;

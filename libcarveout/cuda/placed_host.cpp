@@ -1,10 +1,13 @@
 // Memory files and dma-bufs in the processor's addresses, registered with the driver or not.
 
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <utility>
 
 #include "base/text.hpp"
@@ -13,10 +16,9 @@
 namespace carveout::cuda {
 namespace {
 
-// Files mapped one behind the other: one of them is one VMA.
 class HostRange {
  public:
-  static Result<HostRange> map(const Order& order);
+  static Result<HostRange> map(const File& file, const std::string& what);
 
   HostRange(HostRange&& other) noexcept
       : start_(std::exchange(other.start_, nullptr)), size_(other.size_) {}
@@ -27,14 +29,8 @@ class HostRange {
 
   [[nodiscard]] void* start() const { return start_; }
   [[nodiscard]] std::size_t size() const { return size_; }
-  // By reading, which changes nothing: the pages of a dma-buf come one by one, as they are touched,
-  // and the driver wants them there.
-  void touch() const {
-    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-    const volatile char* const bytes = start_;
-    for (std::size_t at = 0; at < size_; at += page)
-      (void)bytes[at];
-  }
+  // The pages of a dma-buf come one by one, as they are touched, and the driver wants them there.
+  Result<void> populate(const std::string& what) const;
   // So that nothing else is mapped where the driver may believe this to be still.
   void unmap_keeping_addresses() {
     (void)::mmap(std::exchange(start_, nullptr), size_, PROT_NONE,
@@ -59,28 +55,48 @@ Result<void> check_length(const File& file, const std::string& what) {
     return system_error(errno, what, "the descriptor cannot be asked for its length");
   }
   const auto length = static_cast<std::uint64_t>(status.st_size);
-  if (file.kind == DescriptorKind::kMemfd && length < file.size.count()) {
+  if (length < file.size.count()) {
     return Error{Code::kInvalid, 0, what, cat("the file has only ", length, " bytes")};
+  }
+  // Of huge pages the kernel maps and unmaps whole ones only.
+  const auto page = static_cast<std::uint64_t>(status.st_blksize);
+  struct statfs system {};
+  const bool huge = ::fstatfs(file.descriptor, &system) == 0 &&
+                    static_cast<std::uint64_t>(system.f_type) == HUGETLBFS_MAGIC;
+  if (huge && file.size.count() % page != 0) {
+    return Error{
+        Code::kInvalid, 0, what,
+        cat("its pages are of ", format_bytes(Bytes(page)), ", which that is no multiple of")};
   }
   return {};
 }
 
-Result<HostRange> HostRange::map(const Order& order) {
-  const std::size_t whole = order.size.count();
-  void* const start =
-      ::mmap(nullptr, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (start == MAP_FAILED) return system_error(errno, order.what, "there is no room for it");
-  HostRange range(start, whole);
-  std::size_t at = 0;
-  for (const File& file : order.files) {
-    if (auto fit = check_length(file, order.what); !fit) return std::move(fit).error();
-    if (::mmap(range.start_ + at, file.size.count(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-               file.descriptor, 0) == MAP_FAILED) {
-      return system_error(errno, order.what, "mmap failed");
-    }
-    at += file.size.count();
+Result<HostRange> HostRange::map(const File& file, const std::string& what) {
+  if (file.kind == DescriptorKind::kMemfd) {
+    if (auto fit = check_length(file, what); !fit) return std::move(fit).error();
   }
-  return range;
+  void* const start =
+      ::mmap(nullptr, file.size.count(), PROT_READ | PROT_WRITE, MAP_SHARED, file.descriptor, 0);
+  if (start == MAP_FAILED) return system_error(errno, what, "mmap failed");
+  return HostRange(start, file.size.count());
+}
+
+Result<void> HostRange::populate(const std::string& what) const {
+  int answer = -1;
+  do {
+    answer = ::madvise(start_, size_, MADV_POPULATE_READ);
+  } while (answer != 0 && errno == EINTR);
+  if (answer == 0) return {};
+  if (errno != EINVAL) {
+    return system_error(errno, what, "not all of it is there: a page cannot be had");
+  }
+  // Linux before 5.14, and memory that is no ordinary one of the host's. By reading, which changes
+  // nothing.
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const volatile char* const bytes = start_;
+  for (std::size_t at = 0; at < size_; at += page)
+    (void)bytes[at];
+  return {};
 }
 
 class OnHost final : public Mapping::Placed {
@@ -98,13 +114,13 @@ class Registered final : public Mapping::Placed {
   Registered(Context context, HostRange range)
       : context_(std::move(context)), range_(std::move(range)) {
     host_pointer = range_.start();
+    device = context_.device();
   }
 
   Result<void> place(const std::string& what);
 
   void unmap(Undone& undone) override {
-    const Entered entered(context_, Entered::To::kUndo);
-    give_back(undone);
+    undo_in(context_, undone, [&] { give_back(undone); });
   }
 
  private:
@@ -135,7 +151,7 @@ Result<void> Registered::place(const std::string& what) {
   auto* const unregister = find(kMemHostUnregister);
   auto* const get_pointer = find(kMemHostGetDevicePointer);
   if (find.missing()) return *find.missing();
-  range_.touch();
+  if (auto populated = range_.populate(what); !populated) return populated;
   const Entered entered(context_);
   if (!entered) return entered.error(what);
   if (auto plain = try_register(enlist, kHostRegisterDeviceMap, what)) {
@@ -159,7 +175,7 @@ Result<void> Registered::place(const std::string& what) {
 PlacedOrError place_registered(const Order& order) {
   auto context = open_context(order.settings);
   if (!context) return std::move(context).error();
-  auto range = HostRange::map(order);
+  auto range = HostRange::map(order.files.front(), order.what);
   if (!range) return std::move(range).error();
   auto registered = std::make_unique<Registered>(*std::move(context), *std::move(range));
   if (auto placed = registered->place(order.what); !placed) return std::move(placed).error();
@@ -167,7 +183,7 @@ PlacedOrError place_registered(const Order& order) {
 }
 
 PlacedOrError place_on_host(const Order& order) {
-  auto range = HostRange::map(order);
+  auto range = HostRange::map(order.files.front(), order.what);
   if (!range) return std::move(range).error();
   return std::unique_ptr<Mapping::Placed>(std::make_unique<OnHost>(*std::move(range)));
 }

@@ -13,11 +13,11 @@ class Vmm final : public Mapping::Placed {
   Vmm(Context context, VirtualRange range)
       : context_(std::move(context)), range_(std::move(range)) {
     device_pointer = range_.address();
+    device = context_.device();
   }
 
   void unmap(Undone& undone) override {
-    const Entered entered(context_, Entered::To::kUndo);
-    range_.unmap(undone);
+    undo_in(context_, undone, [&] { range_.unmap(undone); });
   }
 
  private:

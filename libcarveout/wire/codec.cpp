@@ -2,9 +2,8 @@
 
 #include <rapidjson/memorystream.h>
 #include <rapidjson/reader.h>
-#include <rapidjson/stringbuffer.h>
-#include <rapidjson/writer.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <initializer_list>
@@ -21,6 +20,10 @@ constexpr unsigned kParseFlags = rapidjson::kParseIterativeFlag;
 
 // How much of the daemon's reason is repeated in an error.
 constexpr std::size_t kMaxReason = 200;
+
+// The protocol's own reasons, as far as they are fixed.
+constexpr std::array<std::string_view, 4> kReasons{
+    kUnknownKey, "unknown op", "size must be an integer from 1 to ", "not enough free carveout"};
 
 // Collects the three members that the protocol knows from the top level of the request.
 class RequestHandler : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, RequestHandler> {
@@ -122,8 +125,8 @@ std::string reservation_members(const Info& info) {
 }
 
 std::string encode_request(std::string_view key, std::string_view op, const Bytes* size) {
-  rapidjson::StringBuffer text;
-  rapidjson::Writer<rapidjson::StringBuffer> writer(text);
+  JsonBuffer text;
+  JsonTextWriter writer(text);
   const auto string = [&writer](std::string_view value) {
     writer.String(value.data(), static_cast<rapidjson::SizeType>(value.size()));
   };
@@ -146,7 +149,7 @@ Error unexpected(std::string_view what) {
 
 // Parses a reply into `document`, which is then an object. A NUL ends RapidJSON's input, so what
 // stands behind one is checked for as well.
-Result<void> parse_object(std::string_view datagram, rapidjson::Document& document) {
+Result<void> parse_object(std::string_view datagram, JsonDocument& document) {
   if (datagram.size() > kMaxDatagram) return unexpected("is longer than any of the protocol's");
   if (!is_utf8(datagram)) return unexpected("is not UTF-8");
   rapidjson::MemoryStream stream(datagram.data(), datagram.size());
@@ -158,26 +161,71 @@ Result<void> parse_object(std::string_view datagram, rapidjson::Document& docume
   return {};
 }
 
+// Of duplicate members the last counts, as with requests.
+const JsonDocument::ValueType* last_member(const JsonDocument& document, std::string_view name) {
+  const JsonDocument::ValueType* last = nullptr;
+  for (const auto& member : document.GetObject()) {
+    if (name == std::string_view(member.name.GetString(), member.name.GetStringLength()))
+      last = &member.value;
+  }
+  return last;
+}
+
 // Reads whole numbers by name; false if one is missing or not a whole number.
-bool read_sizes(const rapidjson::Document& document,
+bool read_sizes(const JsonDocument& document,
                 std::initializer_list<std::pair<const char*, Bytes*>> members) {
   for (const auto& [name, value] : members) {
-    const auto* found = find_member(document, name);
+    const auto* found = last_member(document, name);
     if (found == nullptr || !found->IsUint64()) return false;
     *value = Bytes(found->GetUint64());
   }
   return true;
 }
 
+// `text` without `secret`, and without a telling part of its beginning: the text may end in it.
+std::string without(std::string_view text, std::string_view secret) {
+  constexpr std::size_t kTelling = 8;  // so much of it is not there by chance
+  std::string safe;
+  while (!text.empty()) {
+    const auto differs = std::mismatch(secret.begin(), secret.end(), text.begin(), text.end());
+    const auto same = static_cast<std::size_t>(differs.first - secret.begin());
+    const bool at_end = same == text.size() && same >= kTelling / 2;
+    if (same != 0 && (same == secret.size() || same >= kTelling || at_end)) {
+      safe += "[the key]";
+      text.remove_prefix(same);
+    } else {
+      safe += text.front();
+      text.remove_prefix(1);
+    }
+  }
+  return safe;
+}
+
+// A lender's words may repeat what it was sent: as the key is, or as the request had it. The
+// protocol's own reasons stay what they are, even for a key that is a word of them.
+std::string without_key(std::string_view text, std::string_view key) {
+  std::string_view fixed;
+  for (const std::string_view reason : kReasons) {
+    if (text.starts_with(reason)) fixed = reason;
+  }
+  std::string rest = without(text.substr(fixed.size()), key);
+  JsonBuffer quoted;
+  JsonTextWriter(quoted).String(key.data(), static_cast<rapidjson::SizeType>(key.size()));
+  const std::string_view sent(quoted.GetString() + 1, quoted.GetSize() - 2);
+  if (sent != key) rest = without(rest, sent);
+  return cat(fixed, rest);
+}
+
 // The refusal in `document`: "ok" is false, or it carries an "error".
-std::optional<Error> refusal_in(const rapidjson::Document& document) {
-  const auto* ok = find_member(document, "ok");
-  const auto* error = find_member(document, "error");
+std::optional<Error> refusal_in(const JsonDocument& document, std::string_view key = {}) {
+  const auto* ok = last_member(document, "ok");
+  const auto* error = last_member(document, "error");
   const bool refused = ok != nullptr && ok->IsFalse();
   if (!refused && error == nullptr) return std::nullopt;
   std::string reason = "refused without saying why";
   if (error != nullptr && error->IsString()) {
-    reason = printable({error->GetString(), error->GetStringLength()}, kMaxReason);
+    const std::string_view words(error->GetString(), error->GetStringLength());
+    reason = printable(without_key(words, key), kMaxReason);
   }
   if (Bytes free, largest; read_sizes(document, {{"free", &free}, {"largest", &largest}})) {
     reason += cat(": ", format_bytes(free), " are free, the largest claim now is ",
@@ -197,9 +245,8 @@ std::optional<Request> parse_request(std::string_view datagram) {
   // Room for the parser's own stack, so that an ordinary request allocates nothing.
   // NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init): the parser fills it
   alignas(std::max_align_t) std::array<char, 1024> room;
-  rapidjson::MemoryPoolAllocator<> allocator(room.data(), room.size());
-  rapidjson::GenericReader<rapidjson::UTF8<>, rapidjson::UTF8<>, rapidjson::MemoryPoolAllocator<>>
-      reader(&allocator);
+  JsonPool allocator(room.data(), room.size());
+  rapidjson::GenericReader<rapidjson::UTF8<>, rapidjson::UTF8<>, JsonPool> reader(&allocator);
   if (reader.Parse<kParseFlags>(stream, handler).IsError()) return std::nullopt;
   // RapidJSON takes a NUL for the end of its input.
   if (stream.Tell() != datagram.size()) return std::nullopt;
@@ -240,7 +287,7 @@ std::string encode_alloc_request(std::string_view key, Bytes size) {
 }
 
 Result<Info> parse_info_reply(std::string_view datagram) {
-  rapidjson::Document document;
+  JsonDocument document;
   if (auto parsed = parse_object(datagram, document); !parsed) return parsed.error();
   if (auto refused = refusal_in(document)) return *std::move(refused);
   Info info;
@@ -253,11 +300,11 @@ Result<Info> parse_info_reply(std::string_view datagram) {
   return info;
 }
 
-Result<Grant> parse_grant_reply(std::string_view datagram) {
-  rapidjson::Document document;
+Result<Grant> parse_grant_reply(std::string_view datagram, std::string_view key) {
+  JsonDocument document;
   if (auto parsed = parse_object(datagram, document); !parsed) return parsed.error();
-  if (auto refused = refusal_in(document)) return *std::move(refused);
-  const auto* ok = find_member(document, "ok");
+  if (auto refused = refusal_in(document, key)) return *std::move(refused);
+  const auto* ok = last_member(document, "ok");
   if (ok == nullptr || !ok->IsTrue()) return unexpected("has no \"ok\": true");
   Grant grant;
   if (!read_sizes(document, {{"base", &grant.base}, {"size", &grant.size}})) {

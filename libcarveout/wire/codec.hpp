@@ -53,9 +53,13 @@ std::string encode_refusal(Refusal refusal, const Info& now);
 std::string encode_info_request(std::string_view key);
 std::string encode_alloc_request(std::string_view key, Bytes size);
 
-// Both accept any spacing, member order and extra members. Errors: kRefused with the daemon's own
-// words (bounded, escaped) when it said no, kProtocol when the datagram is not such a reply.
+// What a lender says of a key that is not its own.
+inline constexpr std::string_view kUnknownKey = "missing or unknown key";
+
+// Both accept any spacing, member order and extra members; of duplicate members the last counts.
+// Errors: kRefused with the daemon's own words (without `key`, bounded, escaped) when it said no,
+// kProtocol when the datagram is not such a reply.
 Result<Info> parse_info_reply(std::string_view datagram);
-Result<Grant> parse_grant_reply(std::string_view datagram);
+Result<Grant> parse_grant_reply(std::string_view datagram, std::string_view key = {});
 
 }  // namespace carveout::wire

@@ -6,13 +6,14 @@ from ctypes import POINTER, byref, c_char, c_char_p, c_int, c_int32, c_size_t, c
 
 class Error(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("status", c_int32), ("system_errno", c_int32),
+                ("cuda_result", c_int32), ("reserved", c_int32),
                 ("setting", c_char * 32), ("message", c_char * 1024)]
 
 
 class Info(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("bytes", c_uint64), ("device_pointer", c_uint64),
                 ("host_pointer", c_void_p), ("source", c_int32), ("map", c_int32),
-                ("kind", c_int32), ("reserved", c_int32), ("lender_base", c_uint64),
+                ("kind", c_int32), ("device", c_int32), ("lender_base", c_uint64),
                 ("source_name", c_char_p), ("map_name", c_char_p), ("description", c_char_p),
                 ("why_not", c_char_p)]
 

@@ -30,6 +30,16 @@ TEST(ClientDescriptor, KnowsAMemfdAndItsLength) {
   EXPECT_EQ(test::required(examine(empty.get())).length, Bytes(0)) << "which is a length, too";
 }
 
+TEST(ClientDescriptor, LetsNobodyCutAMemfdShort) {
+  const UniqueFd memory(::memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::ftruncate(memory.get(), 4 << 20), 0);
+  ASSERT_TRUE(examine(memory.get()));
+  EXPECT_EQ(::ftruncate(memory.get(), 2 << 20), -1);
+  const UniqueFd unsealable(::memfd_create("unsealable", MFD_CLOEXEC));
+  ASSERT_EQ(::ftruncate(unsealable.get(), 4 << 20), 0);
+  EXPECT_EQ(test::required(examine(unsealable.get())).length, mib(4));
+}
+
 TEST(ClientDescriptor, KnowsAMemfdOfHugePages) {
   const UniqueFd memory(::memfd_create("huge", MFD_CLOEXEC | MFD_HUGETLB | MFD_HUGE_2MB));
   if (!memory) GTEST_SKIP() << "waived: this kernel has no huge pages of 2 MiB";

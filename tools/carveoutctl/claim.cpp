@@ -34,11 +34,14 @@ Result<client::Lease> claim(const ClaimSettings& settings, const std::string& na
   if (!key) return std::move(key).error();
   // What the daemon will show as the borrower's command.
   ::prctl(PR_SET_NAME, name.c_str());
-  auto lease = client::borrow({settings.socket, *std::move(key), {"--socket", "--key-file"}},
-                              settings.size, wire::Clock::now() + kTimeLimit);
+  auto lease = client::borrow({settings.socket, *std::move(key)}, settings.size,
+                              wire::Clock::now() + kTimeLimit);
   if (lease) return lease;
   Error problem = std::move(lease).error();
   problem.context += cat(" at ", printable(settings.socket, 200));
+  if (client::is_about_key(problem)) {
+    problem.message += cat(" (it is the one in ", printable(settings.key_file, 200), ")");
+  }
   return problem;
 }
 
