@@ -4,8 +4,9 @@
 #include <rapidjson/stringbuffer.h>
 #include <rapidjson/writer.h>
 
+#include <algorithm>
 #include <cstdint>
-#include <cstdlib>
+#include <cstring>
 #include <new>
 #include <string>
 #include <string_view>
@@ -14,24 +15,19 @@
 
 namespace carveout {
 
-// RapidJSON's own allocator takes the null of a failed malloc() for memory.
+// By operator new, which throws: RapidJSON's own takes the null of a failed malloc() for memory.
 class ThrowingAllocator {
  public:
   static constexpr bool kNeedFree = true;  // RapidJSON's name
 
-  static void* Malloc(std::size_t size) { return size == 0 ? nullptr : got(std::malloc(size)); }
-  static void* Realloc(void* place, std::size_t, std::size_t size) {
-    if (size != 0) return got(std::realloc(place, size));
-    std::free(place);
-    return nullptr;
+  static void* Malloc(std::size_t size) { return size == 0 ? nullptr : ::operator new(size); }
+  static void* Realloc(void* place, std::size_t had, std::size_t size) {
+    void* const moved = Malloc(size);
+    if (moved != nullptr && place != nullptr) std::memcpy(moved, place, std::min(had, size));
+    Free(place);
+    return moved;
   }
-  static void Free(void* place) { std::free(place); }
-
- private:
-  static void* got(void* place) {
-    if (place == nullptr) throw std::bad_alloc();
-    return place;
-  }
+  static void Free(void* place) { ::operator delete(place); }
 };
 
 using JsonPool = rapidjson::MemoryPoolAllocator<ThrowingAllocator>;

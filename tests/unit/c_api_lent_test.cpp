@@ -40,7 +40,7 @@ TEST_F(CApiLent, SaysWhatTheLenderSays) {
   }
   ::unlink(path_.c_str());
   const test::ScriptedLender lender(path_, {Answer{{{kWrongKey}}}});
-  expect_refused(CARVEOUT_ERROR_REFUSED, "", "missing or unknown key");
+  expect_refused(CARVEOUT_ERROR_REFUSED, "CARVEOUT_KEY", "missing or unknown key");
 }
 
 TEST_F(CApiLent, TellsItsErrorsApart) {

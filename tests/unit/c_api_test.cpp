@@ -175,7 +175,7 @@ TEST_F(CApi, NamesTheDaemonsRowsThatAreBad) {
   options_.timeout_ms = 0;
   expect_refused(CARVEOUT_ERROR_INVALID, "CARVEOUT_TIMEOUT_MS", "from 1 to");
   options_.timeout_ms = 100;
-  expect_refused(CARVEOUT_ERROR_SYSTEM, "", "is carveoutd running");
+  expect_refused(CARVEOUT_ERROR_SYSTEM, "CARVEOUT_SOCKET", "is carveoutd running");
 }
 
 TEST_F(CApi, LooksAtNoRowOfAnotherSource) {
@@ -254,7 +254,7 @@ TEST_F(CApi, SaysWhatItDoesToWhoeverWantsToKnow) {
   options_.log_context = &context;
   options_.log = [](void* place, int32_t level, const char* line) {
     ++*static_cast<int*>(place);
-    if (level == CARVEOUT_LOG_INFO) lines.emplace_back(line);
+    if (level != CARVEOUT_LOG_WARNING) lines.emplace_back(line);
   };
   ASSERT_EQ(open(), CARVEOUT_OK) << error_.message;
   EXPECT_GE(context, 1);

@@ -27,6 +27,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
+using testing::StartsWith;
 
 TEST_F(ClientLender, BorrowsWhatItAskedFor) {
   ::lseek(memory_.get(), 77, SEEK_SET);
@@ -87,7 +88,7 @@ TEST_F(ClientLender, NamesWhatIsWrongWithASocket) {
   const Error refused_connect = refused_by_lender();
   EXPECT_EQ(refused_connect.code, Code::kSystem);
   EXPECT_EQ(refused_connect.number, ECONNREFUSED);
-  EXPECT_THAT(refused_connect.message, HasSubstr("CARVEOUT_SOCKET"));
+  EXPECT_THAT(refused_connect.message, HasSubstr("is carveoutd running"));
   {
     const UniqueFd control = test::listen_at(path_, SOCK_STREAM, 1);
     EXPECT_EQ(refused_by_lender().number, EPROTOTYPE);
@@ -111,12 +112,13 @@ TEST_F(ClientLender, NamesASocketThatItMayNotUse) {
 TEST_F(ClientLender, RepeatsTheLendersOwnWords) {
   const Error wrong_key = refused({Answer{{{kWrongKey}}, Then::kClose}});
   EXPECT_EQ(wrong_key.code, Code::kRefused);
-  EXPECT_THAT(wrong_key.message, AllOf(HasSubstr("missing or unknown key"),
-                                       HasSubstr("CARVEOUT_KEY"), HasSubstr("CARVEOUT_KEY_FILE")));
+  EXPECT_THAT(wrong_key.message, StartsWith("missing or unknown key"));
+  EXPECT_TRUE(is_about_key(wrong_key));
   const Error full = refused({Answer{{{kFull}}, Then::kClose}});
   EXPECT_EQ(full.code, Code::kRefused);
   EXPECT_THAT(full.message, AllOf(HasSubstr("not enough free carveout"), HasSubstr("4 MiB"),
-                                  Not(HasSubstr("KEY"))));
+                                  Not(HasSubstr("key"))));
+  EXPECT_FALSE(is_about_key(full));
 }
 
 TEST_F(ClientLender, RefusesWhateverIsNotOk) {
@@ -159,7 +161,10 @@ TEST_F(ClientLender, KeepsTheKeyOutOfTheLendersWords) {
             "no [the key], [the key]es or [the key]");
   EXPECT_EQ(words_of("\\u0073wordfish"), "[the key]");
   EXPECT_EQ(words_of("unknown op swordfish"), "unknown op [the key]");
-  EXPECT_THAT(words_of(std::string(192, 'x') + "swordfish"), HasSubstr("x[the key]..."));
+  for (std::size_t before = 185; before < 205; ++before) {
+    EXPECT_THAT(words_of(std::string(before, 'x') + "swordfish"), Not(HasSubstr("s"))) << "cut";
+  }
+  EXPECT_EQ(words_of("no swordf"), "no [the key]") << "cut by the lender";
   EXPECT_EQ(words_of("swords are fish"), "swords are fish");
   for (const char* key : {"e", "key", "missing or unknown key"}) {
     key_ = *wire::Key::from(key);

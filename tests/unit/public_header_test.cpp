@@ -78,7 +78,7 @@ TEST(PublicHeader, ThrowsWhatIsRefused) {
     FAIL();
   } catch (const Failure& failure) {
     EXPECT_EQ(failure.status(), CARVEOUT_ERROR_INVALID);
-    EXPECT_EQ(failure.setting(), "CARVEOUT_MIB");
+    EXPECT_STREQ(failure.setting(), "CARVEOUT_MIB");
     EXPECT_EQ(failure.system_errno(), 0);
     EXPECT_THAT(failure.what(), HasSubstr("CARVEOUT_MIB: must be"));
   }
