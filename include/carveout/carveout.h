@@ -2,9 +2,13 @@
  * ABI of libcarveout.so.0.
  *
  *     carveout_t* memory = NULL;
+ *     carveout_options_t options;
  *     carveout_error_t error;
+ *     carveout_options_init(&options, sizeof options);
+ *     options.from_environment = 1;
+ *     options.device = 0;   // on that GPU or not at all; -1: host_pointer may be all there is
  *     error.struct_size = sizeof error;
- *     switch (carveout_open(NULL, &memory, &error)) {       // as the environment says
+ *     switch (carveout_open(&options, &memory, &error)) {
  *       case CARVEOUT_OK:  ... carveout_get_info(), use it, carveout_close(memory, NULL); break;
  *       case CARVEOUT_OFF: ... go on without: nobody has asked for it; break;
  *       default:           ... error.message says why there is none, and what to do
