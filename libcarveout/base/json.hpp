@@ -18,7 +18,8 @@ namespace carveout {
 // By operator new, which throws: RapidJSON's own takes the null of a failed malloc() for memory.
 class ThrowingAllocator {
  public:
-  static constexpr bool kNeedFree = true;  // RapidJSON's name
+  // RapidJSON's names. NOLINTBEGIN(readability-identifier-naming)
+  static constexpr bool kNeedFree = true;
 
   static void* Malloc(std::size_t size) { return size == 0 ? nullptr : ::operator new(size); }
   static void* Realloc(void* place, std::size_t had, std::size_t size) {
@@ -28,6 +29,7 @@ class ThrowingAllocator {
     return moved;
   }
   static void Free(void* place) { ::operator delete(place); }
+  // NOLINTEND(readability-identifier-naming)
 };
 
 using JsonPool = rapidjson::MemoryPoolAllocator<ThrowingAllocator>;
