@@ -163,8 +163,8 @@ Round OpenRounds::in_steps() const {
   laps.lap(Stage::kHad);
   if (!borrowed) throw std::runtime_error(borrowed.error().describe());
   std::optional<client::Lease> lease(*std::move(borrowed));
-  auto mapping = cuda::map({cuda::FileKind::kMemfd, lease->loan().memory.get(), Bytes(size_)},
-                           {.strategy = cuda::Strategy::kHost});
+  auto mapping = cuda::map({DescriptorKind::kMemfd, lease->loan().memory.get(), Bytes(size_)},
+                           {.strategy = MapStrategy::kHost});
   lease->loan().memory.reset();
   laps.lap(Stage::kMapped);
   if (!mapping) throw std::runtime_error(mapping.error().describe());
