@@ -3,14 +3,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <string_view>
 
 #include "base/text.hpp"
+#include "gpu/calls.hpp"
 #include "state.hpp"
 
 namespace carveout::fake_cuda {
 namespace {
+
+// Attributes of a real one that it has nothing of.
+constexpr std::array kNone{kAttributeIntegrated, kAttributeL2Bytes, kAttributeCapabilityMajor,
+                           kAttributeCapabilityMinor, kAttributeSameHostPointer};
 
 bool is_device(CUdevice device) {
   return device >= 0 && device < knob("devices");
@@ -98,6 +104,8 @@ FAKE_CUDA_EXPORT CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevi
     *value = static_cast<int>(knob("vmm"));
   } else if (attribute == kAttributePosixDescriptor) {
     *value = static_cast<int>(knob("export"));
+  } else if (std::find(kNone.begin(), kNone.end(), attribute) != kNone.end()) {
+    *value = 0;
   } else {
     return kInvalidValue;
   }

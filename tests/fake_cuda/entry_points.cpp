@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "gpu/calls.hpp"
 #include "state.hpp"
 
 using namespace carveout::fake_cuda;  // NOLINT(google-build-using-namespace): its own
@@ -39,6 +40,8 @@ decltype(kExternalMemoryGetMappedBuffer)::Type cuExternalMemoryGetMappedBuffer;
 decltype(kDestroyExternalMemory)::Type cuDestroyExternalMemory;
 decltype(kMemFree)::Type cuMemFree_v2;
 decltype(kMemsetD8)::Type cuMemsetD8_v2;
+decltype(kMemsetD32)::Type cuMemsetD32_v2;
+decltype(kMemcpyDtoH)::Type cuMemcpyDtoH_v2;
 decltype(kMemHostRegister)::Type cuMemHostRegister_v2;
 decltype(kMemHostUnregister)::Type cuMemHostUnregister;
 decltype(kMemHostGetDevicePointer)::Type cuMemHostGetDevicePointer_v2;
@@ -89,6 +92,8 @@ const auto& table() {
       known(kDestroyExternalMemory, cuDestroyExternalMemory),
       known(kMemFree, cuMemFree_v2),
       known(kMemsetD8, cuMemsetD8_v2),
+      known(kMemsetD32, cuMemsetD32_v2),
+      known(kMemcpyDtoH, cuMemcpyDtoH_v2),
       known(kMemHostRegister, cuMemHostRegister_v2),
       known(kMemHostUnregister, cuMemHostUnregister),
       known(kMemHostGetDevicePointer, cuMemHostGetDevicePointer_v2)};

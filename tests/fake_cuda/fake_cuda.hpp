@@ -27,7 +27,7 @@ void fake_cuda_fail_nth(const char* entry, int nth, int result, int performed);
 int fake_cuda_has_failed();
 // Knobs: "devices" (1), "granularity" (2 MiB), "limit" (bytes an allocation, 0: none), "dma-buf"
 // (0: refused, 1: taken and the descriptor with it, 2: taken and the descriptor left), "register"
-// (1), "export" (1), "vmm" (1), "driver" (13000).
+// (1), "export" (1), "vmm" (1), "driver" (13000), "copy" (1; 0: says that it did, and did not).
 void fake_cuda_set(const char* knob, long value);
 // As if this driver had no such call.
 void fake_cuda_hide(const char* entry);

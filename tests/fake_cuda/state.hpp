@@ -60,7 +60,7 @@ struct Registration {
 struct Fill {
   CUdeviceptr start;
   std::size_t size;
-  unsigned char byte;
+  std::uint32_t word;  // of equal bytes, unless start and size are multiples of 4
 };
 struct Failure {
   int nth;
@@ -74,7 +74,7 @@ struct State {
   bool exiting = false;
   std::map<std::string, long> knobs{{"devices", 1}, {"granularity", 2097152}, {"limit", 0},
                                     {"dma-buf", 0}, {"register", 1},          {"export", 1},
-                                    {"vmm", 1},     {"driver", 13000}};
+                                    {"vmm", 1},     {"driver", 13000},        {"copy", 1}};
   std::set<std::string> hidden;
   std::map<std::string, int> calls;
   std::map<std::string, Failure> failures;

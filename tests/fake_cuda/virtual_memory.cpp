@@ -10,6 +10,7 @@
 
 #include "base/text.hpp"
 #include "fake_cuda.hpp"
+#include "gpu/calls.hpp"
 #include "state.hpp"
 
 namespace carveout::fake_cuda {
@@ -64,11 +65,32 @@ UniqueFd make_memory(std::size_t size) {
   return file;
 }
 
+void carry_out(const Fill& fill) {
+  void* const place = address(fill.start);
+  if ((fill.start | fill.size) % sizeof fill.word != 0) {
+    std::memset(place, static_cast<int>(fill.word & 0xFFU), fill.size);
+  } else {
+    std::fill_n(static_cast<std::uint32_t*>(place), fill.size / sizeof fill.word, fill.word);
+  }
+}
+
+void finish_fills() {
+  for (const Fill& fill : state().fills)
+    carry_out(fill);
+  state().fills.clear();
+}
+
 // Whether the current context's device may use [at, at + size).
 bool is_accessible(CUdeviceptr at, std::size_t size) {
   const State& all = state();
   for (const auto& [start, buffer] : all.buffers) {
     if (at >= start && at + size <= start + buffer.size) return buffer.context == current();
+  }
+  for (const auto& [host, registration] : all.registered) {
+    const CUdeviceptr start = pointer(registration.alias);
+    if (registration.alias != nullptr && at >= start && at + size <= start + registration.size) {
+      return registration.context == current();
+    }
   }
   while (size > 0) {
     const auto after = all.mapped.upper_bound(at);
@@ -269,15 +291,33 @@ FAKE_CUDA_EXPORT CUresult cuMemsetD8_v2(CUdeviceptr start, unsigned char byte, s
   const Call call("cuMemsetD8", Needs::kContext);
   if (call.refused() != kSuccess) return call.refused();
   if (!is_accessible(start, size)) return broken("memory set without access", kInvalidValue);
-  state().fills.push_back({start, size, byte});
+  state().fills.push_back({start, size, 0x01010101U * byte});
+  return call.done();
+}
+
+FAKE_CUDA_EXPORT CUresult cuMemsetD32_v2(CUdeviceptr start, unsigned word, std::size_t count) {
+  const Call call("cuMemsetD32", Needs::kContext);
+  if (call.refused() != kSuccess) return call.refused();
+  const std::size_t size = count * sizeof word;
+  if (start % sizeof word != 0) return broken("words set where none can be", kInvalidValue);
+  if (!is_accessible(start, size)) return broken("memory set without access", kInvalidValue);
+  state().fills.push_back({start, size, word});
+  return call.done();
+}
+
+// In order behind what was set before.
+FAKE_CUDA_EXPORT CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, std::size_t size) {
+  const Call call("cuMemcpyDtoH", Needs::kContext);
+  if (call.refused() != kSuccess) return call.refused();
+  if (!is_accessible(from, size)) return broken("memory copied without access", kInvalidValue);
+  finish_fills();
+  if (knob("copy") != 0) std::memcpy(to, address(from), size);
   return call.done();
 }
 
 FAKE_CUDA_EXPORT CUresult cuCtxSynchronize() {
   const Call call("cuCtxSynchronize", Needs::kContext);
   if (call.refused() != kSuccess) return call.refused();
-  for (const Fill& fill : state().fills)
-    std::memset(address(fill.start), fill.byte, fill.size);
-  state().fills.clear();
+  finish_fills();
   return call.done();
 }

@@ -8,12 +8,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
 
 #include "cuda/driver.hpp"
 #include "fake_cuda/fake_driver.hpp"
+#include "gpu/calls.hpp"
 
 namespace carveout::test {
 namespace {
@@ -108,6 +110,29 @@ TEST_F(FakeCuda, GivesNoAccessToWhatIsNotMapped) {
   enter();
   EXPECT_NE(fake_.call(cuda::kMemsetD8)(range, 0, kSlice), cuda::kSuccess);
   expect_broken("memory set without access");
+  unsigned char byte = 0;
+  EXPECT_NE(fake_.call(cuda::kMemcpyDtoH)(&byte, range, 1), cuda::kSuccess);
+  expect_broken("memory copied without access");
+}
+
+TEST_F(FakeCuda, CopiesWhatWasSetBefore) {
+  enter();
+  const CUdeviceptr range = reserve(kSlice);
+  const cuda::MemAccessDesc access{{cuda::kLocationDevice, 0}, cuda::kAccessReadWrite};
+  ASSERT_EQ(fake_.call(cuda::kMemMap)(range, kSlice, 0, create(), 0), cuda::kSuccess);
+  ASSERT_EQ(fake_.call(cuda::kMemSetAccess)(range, kSlice, &access, 1), cuda::kSuccess);
+  EXPECT_NE(fake_.call(cuda::kMemsetD32)(range + 2, 7, 1), cuda::kSuccess);
+  expect_broken("words set where none can be");
+  ASSERT_EQ(fake_.call(cuda::kMemsetD8)(range, 0x11, 3), cuda::kSuccess);
+  ASSERT_EQ(fake_.call(cuda::kMemsetD32)(range + 4, 0x04030201, 2), cuda::kSuccess);
+  std::array<unsigned char, 16> bytes{};
+  ASSERT_EQ(fake_.call(cuda::kMemcpyDtoH)(bytes.data(), range, 16), cuda::kSuccess);
+  EXPECT_THAT(bytes, testing::ElementsAre(0x11, 0x11, 0x11, 0xCD, 1, 2, 3, 4, 1, 2, 3, 4, 0xCD,
+                                          0xCD, 0xCD, 0xCD));
+  fake_.set("copy", 0);
+  bytes.fill(0);
+  ASSERT_EQ(fake_.call(cuda::kMemcpyDtoH)(bytes.data(), range, 16), cuda::kSuccess);
+  EXPECT_THAT(bytes, testing::Each(0));
 }
 
 TEST_F(FakeCuda, SeesMemoryUnmappedWhileItIsWritten) {

@@ -1,4 +1,5 @@
-// cuda/abi.hpp against NVIDIA's cuda.h, at compile time. Built only where a toolkit is found.
+// cuda/abi.hpp and gpu/calls.hpp against NVIDIA's cuda.h, at compile time. Built only where a
+// toolkit is found.
 
 #include "cuda/abi.hpp"
 
@@ -11,6 +12,8 @@
 #include <cstddef>
 #include <string_view>
 #include <type_traits>
+
+#include "gpu/calls.hpp"
 
 namespace carveout::test {
 namespace {
@@ -105,6 +108,8 @@ SAME(kExternalMemoryGetMappedBuffer, cuExternalMemoryGetMappedBuffer, 10000);
 SAME(kDestroyExternalMemory, cuDestroyExternalMemory, 10000);
 SAME(kMemFree, cuMemFree, 3020);
 SAME(kMemsetD8, cuMemsetD8, 3020);
+SAME(kMemsetD32, cuMemsetD32, 3020);
+SAME(kMemcpyDtoH, cuMemcpyDtoH, 3020);
 SAME(kMemHostRegister, cuMemHostRegister, 6050);
 SAME(kMemHostUnregister, cuMemHostUnregister, 4000);
 SAME(kMemHostGetDevicePointer, cuMemHostGetDevicePointer, 3020);
@@ -174,6 +179,11 @@ EQUAL(kNotSupported, CUDA_ERROR_NOT_SUPPORTED);
 EQUAL(kSystemDriverMismatch, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
 EQUAL(kAttributeVirtualMemory, CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED);
 EQUAL(kAttributePosixDescriptor, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
+EQUAL(kAttributeIntegrated, CU_DEVICE_ATTRIBUTE_INTEGRATED);
+EQUAL(kAttributeL2Bytes, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
+EQUAL(kAttributeCapabilityMajor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+EQUAL(kAttributeCapabilityMinor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+EQUAL(kAttributeSameHostPointer, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM);
 EQUAL(kAllocationPinned, CU_MEM_ALLOCATION_TYPE_PINNED);
 EQUAL(kLocationDevice, CU_MEM_LOCATION_TYPE_DEVICE);
 EQUAL(kHandlePosixDescriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
