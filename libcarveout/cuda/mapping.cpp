@@ -47,8 +47,11 @@ Result<Bytes> whole_size(std::span<const File> files) {
   return whole;
 }
 
-std::string for_device(const MapSettings& settings) {
-  return settings.device ? cat(" for device ", *settings.device) : "";
+Error not_allowed(MapStrategy strategy, const Order& order) {
+  const bool but_for_the_device = is_allowed(strategy, order.files.front().kind, std::nullopt);
+  return {Code::kInvalid, 0, order.what,
+          cat("cannot be done by ", name_of(strategy),
+              but_for_the_device ? cat(" for device ", *order.settings.device) : "")};
 }
 
 Error none_worked(const std::vector<Attempt>& failed, std::string what) {
@@ -150,8 +153,7 @@ Result<Mapping> map_range(std::span<const File> files, const MapSettings& settin
     if (!asked && settings.strategy != MapStrategy::kAuto) continue;
     if (!is_allowed(known.strategy, kind, settings.device)) {
       if (!asked) continue;
-      return Error{Code::kInvalid, 0, order.what,
-                   cat("cannot be done by ", name_of(known.strategy), for_device(settings))};
+      return not_allowed(known.strategy, order);
     }
     auto placed = place(known, order);
     if (placed) return Mapping(known.strategy, *size, *std::move(placed), std::move(failed));
