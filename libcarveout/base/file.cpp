@@ -35,6 +35,12 @@ std::vector<std::string> names_in(const std::string& directory) {
   return names;
 }
 
+Result<UniqueFd> duplicate(int descriptor, const std::string& context) {
+  UniqueFd copy(::fcntl(descriptor, F_DUPFD_CLOEXEC, 3));
+  if (!copy) return system_error(errno, context, "its descriptor cannot be duplicated");
+  return copy;
+}
+
 Result<std::string> read_up_to(int fd, std::size_t limit, const std::string& context) {
   std::string text;
   std::size_t have = 0;

@@ -20,6 +20,9 @@ namespace carveout {
 // What is in a directory, sorted; nothing where it cannot be read.
 [[nodiscard]] std::vector<std::string> names_in(const std::string& directory);
 
+// Another descriptor of the same open file, close-on-exec, and none of the standard three.
+Result<UniqueFd> duplicate(int descriptor, const std::string& context);
+
 // Reads at most `limit` bytes of an open file from where it stands. Blocks as the file does.
 Result<std::string> read_up_to(int fd, std::size_t limit, const std::string& context);
 

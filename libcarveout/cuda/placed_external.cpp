@@ -1,12 +1,10 @@
 // NVIDIA files and dma-bufs as external memory.
 
-#include <fcntl.h>
 #include <sys/stat.h>
 
-#include <cerrno>
 #include <utility>
 
-#include "base/unique_fd.hpp"
+#include "base/file.hpp"
 #include "cuda/placed.hpp"
 
 namespace carveout::cuda {
@@ -71,18 +69,18 @@ class External final : public Mapping::Placed {
 Result<void> External::import(const File& file, decltype(kImportExternalMemory)::Type* call,
                               decltype(kDestroyExternalMemory)::Type* destroy,
                               const std::string& what) {
-  UniqueFd copy(::fcntl(file.descriptor, F_DUPFD_CLOEXEC, 3));
-  if (!copy) return system_error(errno, what, "the descriptor cannot be duplicated");
+  auto copy = duplicate(file.descriptor, what);
+  if (!copy) return std::move(copy).error();
   ExternalMemoryHandleDesc handle;
   handle.type = file.kind == DescriptorKind::kDmaBuf ? kExternalDmaBufFd : kExternalOpaqueFd;
-  handle.handle.fd = copy.get();
+  handle.handle.fd = copy->get();
   handle.size = file.size.count();
-  const GivenAway given(copy.get(), file.kind);
+  const GivenAway given(copy->get(), file.kind);
   CUexternalMemory memory = nullptr;
   if (const CUresult answer = call(&memory, &handle); answer != kSuccess) {
     return context_.driver()->failed(kImportExternalMemory.name, answer, what);
   }
-  (void)copy.release();
+  (void)copy->release();
   given_ = given;
   memory_ = {context_.driver(), kDestroyExternalMemory.name, destroy, memory};
   return {};

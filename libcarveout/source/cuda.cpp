@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/file.hpp"
 #include "base/text.hpp"
 
 namespace carveout {
@@ -18,7 +19,6 @@ struct Calls {
   decltype(cuda::kMemCreate)::Type* create;
   decltype(cuda::kMemRelease)::Type* release;
   decltype(cuda::kMemExport)::Type* export_memory;
-  decltype(cuda::kMemImport)::Type* import;
   decltype(cuda::kMemsetD8)::Type* set;
   decltype(cuda::kCtxSynchronize)::Type* synchronize;
 };
@@ -53,15 +53,9 @@ class CudaSource final : public Source {
     return Buffer{*std::move(file), size};
   }
 
+  // Whether the driver exports once more what it has imported is not documented.
   Result<UniqueFd> share(const Buffer& buffer) override {
-    const std::string what = cat("sharing ", format_bytes(buffer.size));
-    const cuda::Entered entered(context_);
-    if (!entered) return entered.error(what);
-    cuda::CUmemGenericAllocationHandle handle = 0;
-    const CUresult answer = calls_.import(&handle, cuda::in_pointer(buffer.descriptor.get()),
-                                          cuda::kHandlePosixDescriptor);
-    if (answer != cuda::kSuccess) return failed(cuda::kMemImport.name, answer, what);
-    return export_memory(hold(handle), what);
+    return duplicate(buffer.descriptor.get(), cat("sharing ", format_bytes(buffer.size)));
   }
 
   Result<void> scrub(Buffer& buffer) override {
@@ -164,7 +158,8 @@ Result<std::unique_ptr<Source>> open_cuda_source(const CudaSettings& settings) {
   const std::string what = cat("CUDA device ", settings.device);
   cuda::Finder find(**driver);
   const Calls calls{find(cuda::kMemCreate), find(cuda::kMemRelease), find(cuda::kMemExport),
-                    find(cuda::kMemImport), find(cuda::kMemsetD8),   find(cuda::kCtxSynchronize)};
+                    find(cuda::kMemsetD8), find(cuda::kCtxSynchronize)};
+  (void)find(cuda::kMemImport);  // what scrubbing begins with
   if (find.missing()) return *find.missing();
   if (auto checked = check(*context, what); !checked) return std::move(checked).error();
   std::string detail = cat("memory of ", what, " (", name_of_device(*context), ")");

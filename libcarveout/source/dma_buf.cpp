@@ -69,12 +69,6 @@ Result<void> zero(int descriptor, Bytes size, Ioctl ioctl) {
                [](char* bytes, std::size_t count) { std::memset(bytes, 0, count); });
 }
 
-Result<UniqueFd> duplicate(int descriptor) {
-  UniqueFd copy(::fcntl(descriptor, F_DUPFD_CLOEXEC, 3));
-  if (!copy) return system_error(errno, "dma-buf", "its descriptor cannot be duplicated");
-  return copy;
-}
-
 void name(int descriptor, std::string_view name) {
   std::string text(name.substr(0, DMA_BUF_NAME_LEN - 1));
   (void)kernel_ioctl(descriptor, DMA_BUF_SET_NAME, text.data());

@@ -6,7 +6,6 @@
 
 #include "base/bytes.hpp"
 #include "base/result.hpp"
-#include "base/unique_fd.hpp"
 
 namespace carveout::dma_buf {
 
@@ -24,10 +23,6 @@ Result<void> commit(int descriptor, Bytes size, Ioctl ioctl = &kernel_ioctl);
 
 // Writes zeros over its first `size` bytes through a mapping, between DMA_BUF_IOCTL_SYNCs.
 Result<void> zero(int descriptor, Bytes size, Ioctl ioctl = &kernel_ioctl);
-
-// Another descriptor of the same buffer. (The kernel opens no dma-buf a second time: this one
-// shares its file with the first.)
-Result<UniqueFd> duplicate(int descriptor);
 
 // Shows in /proc/PID/fdinfo and debugfs. Cut to 31 bytes; kernels that do not know it do not mind.
 void name(int descriptor, std::string_view name);

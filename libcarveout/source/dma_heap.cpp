@@ -85,7 +85,7 @@ class DmaHeapSource final : public Source {
   }
 
   Result<UniqueFd> share(const Buffer& buffer) override {
-    return dma_buf::duplicate(buffer.descriptor.get());
+    return duplicate(buffer.descriptor.get(), "dma-buf");
   }
 
   Result<void> scrub(Buffer& buffer) override {

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/file.hpp"
 #include "base/text.hpp"
 #include "source/available_memory.hpp"
 #include "source/dma_buf.hpp"
@@ -65,7 +66,7 @@ class DrmSource final : public Source {
   }
 
   Result<UniqueFd> share(const Buffer& buffer) override {
-    if (lend_as_ == LendAs::kDmaBuf) return dma_buf::duplicate(buffer.descriptor.get());
+    if (lend_as_ == LendAs::kDmaBuf) return duplicate(buffer.descriptor.get(), "dma-buf");
     const auto handle = card_.import_dma_buf(buffer.descriptor.get());
     if (!handle) return handle.error();
     auto file = card_.export_nvidia(*handle);

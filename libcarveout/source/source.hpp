@@ -48,8 +48,8 @@ class Source {
   virtual Result<Buffer> allocate(Bytes size) = 0;
 
   // A descriptor to lend: the same memory. Close-on-exec. The caller owns it. It shares neither
-  // file offset nor status flags with the buffer's own, except for a dma-buf, which the kernel
-  // opens only once: there it is a duplicate.
+  // file offset nor status flags with the buffer's own, except for a dma-buf and for memory that
+  // CUDA has exported, which are opened only once: there it is a duplicate.
   virtual Result<UniqueFd> share(const Buffer& buffer) = 0;
 
   // Makes every byte zero and leaves the memory committed. After an error the content is unknown

@@ -55,7 +55,8 @@ INSTANTIATE_TEST_SUITE_P(Cuda, SourceContract,
                                                     },
                                                     .mappable = false,
                                                     .has_length = false,
-                                                    .own_inode = false}),
+                                                    .own_inode = false,
+                                                    .opened_anew = false}),
                          source_case_name);
 
 class CudaSource : public testing::Test {
@@ -148,10 +149,6 @@ TEST_F(CudaSource, LeavesNothingWhicheverCallFails) {
     fails(entry, [&] { return error_of(source_->allocate(mib(2))); });
   }
   for (const char* entry :
-       {"cuCtxPushCurrent", "cuMemImportFromShareableHandle", "cuMemExportToShareableHandle"}) {
-    fails(entry, [&] { return error_of(source_->share(buffer)); });
-  }
-  for (const char* entry :
        {"cuCtxPushCurrent", "cuMemGetAllocationGranularity", "cuMemAddressReserve",
         "cuMemImportFromShareableHandle", "cuMemMap", "cuMemSetAccess", "cuMemsetD8"}) {
     fails(entry, [&] { return error_of(source_->scrub(buffer)); });
@@ -166,7 +163,6 @@ TEST_F(CudaSource, RefusesToScrubWhatIsNoNvidiaFile) {
   const View view(strange.descriptor.get(), mib(2));
   view[0] = 1;
   EXPECT_FALSE(source_->scrub(strange));
-  EXPECT_FALSE(source_->share(strange));
   EXPECT_EQ(view[0], 1);
 }
 
