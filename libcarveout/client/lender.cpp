@@ -109,7 +109,9 @@ Result<Loan> Lender::claim(const wire::Key& key, Bytes ask, Deadline deadline) {
   const auto grant = wire::parse_grant_reply(reply->bytes, key.bytes());
   if (!grant) {
     Error problem = grant.error();
-    if (is_about_key(problem)) problem.message += ": the key is not this lender's";
+    if (problem.code != Code::kRefused) return problem;
+    problem.message += is_about_key(problem) ? ": the key is not this lender's"
+                                             : cat(" (", format_bytes(whole), " were asked for)");
     return problem;
   }
   auto loan = accept(*reply, whole, *grant);
@@ -125,6 +127,10 @@ bool Lender::gone() const {
 
 bool is_about_key(const Error& refusal) {
   return refusal.code == Code::kRefused && refusal.message.starts_with(wire::kUnknownKey);
+}
+
+bool is_about_size(const Error& refusal) {
+  return refusal.code == Code::kRefused && refusal.message.starts_with(wire::kBadSize);
 }
 
 Result<Lease> borrow(const LenderSettings& settings, Bytes ask, Deadline deadline) {

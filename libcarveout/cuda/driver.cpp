@@ -41,9 +41,12 @@ Loaded& loaded() {
   return all;
 }
 
-std::string why_not_loaded() {
-  const char* const text = ::dlerror();  // of this thread
-  return printable(text != nullptr ? text : "for no reason given", 300);
+// dlerror() begins with the library's name, which the error has anyway.
+std::string why_not_loaded(const std::string& library) {
+  const char* const said = ::dlerror();  // of this thread
+  std::string_view text = said != nullptr ? said : "for no reason given";
+  if (text.starts_with(library + ": ")) text.remove_prefix(library.size() + 2);
+  return printable(text, 300);
 }
 
 std::string explain(CUresult result) {
@@ -78,7 +81,8 @@ Result<std::shared_ptr<const Driver>> Driver::load(const std::string& library) {
   void* const file = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (file == nullptr) {
     return Error{Code::kNotFound, 0, printable(library, 200),
-                 cat("the NVIDIA driver's library cannot be loaded: ", why_not_loaded())};
+                 cat("the NVIDIA driver's library cannot be loaded (", why_not_loaded(library),
+                     "): is the driver installed?")};
   }
   const std::shared_ptr<Driver> driver(new Driver(file));
   driver->name_ = printable(library, 200);

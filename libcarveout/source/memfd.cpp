@@ -56,7 +56,7 @@ class MemfdSource final : public Source {
     if (!huge_) {
       warning_ = cat("memfd: no 2 MiB huge pages are set aside on this host (", settings.huge_pages,
                      "): slices are made of ordinary pages. For fewer TLB "
-                     "misses set some aside (sysctl vm.nr_hugepages=N) and restart");
+                     "misses set some aside (sysctl vm.nr_hugepages=N) first");
     }
   }
 

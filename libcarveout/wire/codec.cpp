@@ -22,8 +22,8 @@ constexpr unsigned kParseFlags = rapidjson::kParseIterativeFlag;
 constexpr std::size_t kMaxReason = 200;
 
 // The protocol's own reasons, as far as they are fixed.
-constexpr std::array<std::string_view, 4> kReasons{
-    kUnknownKey, "unknown op", "size must be an integer from 1 to ", "not enough free carveout"};
+constexpr std::array<std::string_view, 4> kReasons{kUnknownKey, "unknown op", kBadSize,
+                                                   "not enough free carveout"};
 
 // Collects the three members that the protocol knows from the top level of the request.
 class RequestHandler : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, RequestHandler> {

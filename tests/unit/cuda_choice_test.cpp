@@ -122,6 +122,7 @@ TEST(CudaAuto, GivesEveryReasonWhereNothingWorks) {
   const auto refused = map(lent, fake.settings());
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kExhausted);
+  EXPECT_EQ(refused.error().cuda_result, cuda::kOutOfMemory);
   EXPECT_EQ(refused.error().number, 0);
   const std::string text = refused.error().describe();
   EXPECT_THAT(text, HasSubstr("mapping 4 MiB of an NVIDIA file"));
