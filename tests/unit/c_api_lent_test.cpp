@@ -24,39 +24,10 @@ class CApiLent : public CApi {
     options_.socket_path = path_.c_str();
     options_.key = "swordfish";
   }
-  void TearDown() override {
-    memory_.reset();
-    CApi::TearDown();
-  }
 
   std::string path_ = directory_.path("lend.sock");
   UniqueFd memory_ = test::make_memory(mib(4).count());
 };
-
-TEST_F(CApiLent, SaysWhatTheLenderSays) {
-  {
-    const test::ScriptedLender lender(path_, {Answer{{{kFull}}}});
-    expect_refused(CARVEOUT_ERROR_REFUSED, "", "not enough free carveout");
-  }
-  ::unlink(path_.c_str());
-  const test::ScriptedLender lender(path_, {Answer{{{kWrongKey}}}});
-  expect_refused(CARVEOUT_ERROR_REFUSED, "CARVEOUT_KEY", "missing or unknown key");
-}
-
-TEST_F(CApiLent, TellsItsErrorsApart) {
-  struct Row {
-    Answer answer;
-    carveout_status_t status;
-  };
-  options_.timeout_ms = 200;
-  for (const Row& row :
-       {Row{{}, CARVEOUT_ERROR_TIMED_OUT}, Row{{{}, test::Then::kClose}, CARVEOUT_ERROR_CLOSED},
-        Row{{{{kGrant}}}, CARVEOUT_ERROR_PROTOCOL}}) {
-    const test::ScriptedLender lender(path_, {row.answer});
-    expect_refused(row.status, "", "");
-    ::unlink(path_.c_str());
-  }
-}
 
 TEST_F(CApiLent, CanBeWatched) {
   test::ScriptedLender lender(path_, {Answer{{{kGrant, {memory_.get()}}}}});

@@ -93,7 +93,7 @@ TEST_F(CApi, OpensWhatWasAskedFor) {
   EXPECT_EQ(carveout_watch_fd(handle_), -1);
   EXPECT_EQ(carveout_is_lender_gone(handle_), 0);
   carveout_after_fork_in_child(handle_);  // there is no connection
-  EXPECT_EQ(test::open_descriptors(), descriptors_);
+  EXPECT_EQ(test::holdings().descriptors, before_.descriptors);
 }
 
 TEST_F(CApi, IsOffUnlessTheEnvironmentSwitchesItOn) {
