@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +19,7 @@
 #include "fake_cuda/fake_driver.hpp"
 #include "unit/client_lender_fixture.hpp"
 #include "unit/drm_fake.hpp"
+#include "unit/rows.hpp"
 
 namespace {
 // What this program has unmapped and closed, in order, while it is recorded.
@@ -49,13 +49,13 @@ using test::Answer;
 using test::FakeDriver;
 using test::refusal;
 using test::required;
+using test::Rows;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 using testing::StartsWith;
-using Rows = std::map<std::string, std::string>;
 
 struct Has {
   std::size_t descriptors, mappings;
@@ -97,13 +97,7 @@ class ClientCarveout : public testing::Test {
     return Carveout::open(settings, opening_);
   }
   [[nodiscard]] Result<std::optional<Carveout>> open_as(const Rows& rows) const {
-    return Carveout::open_as_set(
-        [&](const char* row) -> std::optional<std::string> {
-          const auto found = rows.find(row);
-          if (found == rows.end()) return std::nullopt;
-          return found->second;
-        },
-        opening_);
+    return Carveout::open_as_set(test::lookup_in(rows), opening_);
   }
   // Every byte is zero, and can be written.
   static void expect_usable(const volatile void* start, Bytes size) {
