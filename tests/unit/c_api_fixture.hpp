@@ -18,7 +18,8 @@ class CApi : public testing::Test {
  protected:
   void SetUp() override {
     for (const char* row :
-         {"CARVEOUT", "CARVEOUT_SOURCE", "CARVEOUT_MIB", "CARVEOUT_MAP", "CARVEOUT_SOCKET"}) {
+         {"CARVEOUT", "CARVEOUT_SOURCE", "CARVEOUT_MIB", "CARVEOUT_MAP", "CARVEOUT_SOCKET",
+          "CARVEOUT_KEY", "CARVEOUT_KEY_FILE", "CARVEOUT_TIMEOUT_MS"}) {
       ::unsetenv(row);
     }
     std::memset(&error_, 0x55, sizeof error_);
