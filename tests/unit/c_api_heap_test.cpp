@@ -185,6 +185,8 @@ TEST_F(CApiHeap, LeavesNothingOfARefusal) {
 
 // The memory is given back all the same, and there was no memory left for the words.
 TEST_F(CApiHeap, ClosesAllTheSame) {
+  const test::ScriptedLender lender(path_, {Answer{{{kGrant, {memory_.get()}}}}});
+  options_.socket_path = path_.c_str();
   for (const bool counted : {false, true}) {
     options_.source = CARVEOUT_SOURCE_MEMFD;
     options_.map = CARVEOUT_MAP_REGISTER;
@@ -192,6 +194,9 @@ TEST_F(CApiHeap, ClosesAllTheSame) {
     options_.source = CARVEOUT_SOURCE_CUDA;
     options_.map = CARVEOUT_MAP_VMM;
     close_until_it_has_enough("cuMemUnmap", counted);
+    options_.source = CARVEOUT_SOURCE_DAEMON;
+    options_.map = CARVEOUT_MAP_REGISTER;
+    close_until_it_has_enough("cuCtxPopCurrent", counted);
   }
 }
 
