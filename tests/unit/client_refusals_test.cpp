@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <string>
+#include <vector>
 
 #include "carveout/carveout.h"
 #include "client/carveout.hpp"
@@ -158,6 +159,49 @@ TEST_F(ClientRefusals, OfTheCAbiLeaveNothing) {
     EXPECT_EQ(error.setting, row.setting);
     expect_words(row, error.message);
   });
+}
+
+TEST_F(ClientRefusals, OfAKeyBlameTheFileThatItIsFrom) {
+  const test::ScriptedLender lender(path_, {test::Answer{{{kWrongKey}}}});
+  Opening opening;
+  opening.machine.default_key_file = directory_.file("key", "halibut\n");
+  Settings settings;
+  settings.socket = path_;
+  const auto by_default = Carveout::open(settings, opening);
+  ASSERT_FALSE(by_default);
+  EXPECT_EQ(by_default.error().code, Code::kRefused);
+  EXPECT_EQ(by_default.error().context, "CARVEOUT_KEY_FILE");
+  EXPECT_THAT(by_default.error().message, Not(HasSubstr(directory_.path())));
+  settings.key = key_;
+  EXPECT_EQ(Carveout::open(settings, opening).error().context, "CARVEOUT_KEY");
+}
+
+TEST_F(ClientRefusals, OfADeviceWhereThereIsNoDriver) {
+  const test::ScriptedLender lender(path_, {test::Answer{{{kGrant, {things_.memory.get()}}}}});
+  Opening opening;
+  opening.machine.cuda_library = directory_.path("libcuda.so.1");
+  std::vector<LogLevel> levels;
+  opening.log = [&](LogLevel level, const std::string&) { levels.push_back(level); };
+  Settings settings;
+  settings.size = mib(4);
+  settings.socket = path_;
+  settings.key = key_;
+  {
+    const auto for_the_processor = Carveout::open(settings, opening);
+    ASSERT_TRUE(for_the_processor);
+    EXPECT_EQ(for_the_processor->mapping().strategy(), MapStrategy::kHost);
+    EXPECT_EQ(levels.back(), LogLevel::kWarning);
+  }
+  opening.device = 0;
+  const test::Holdings before = test::holdings();
+  for (const MapStrategy map : {MapStrategy::kAuto, MapStrategy::kRegister}) {
+    settings.map = map;
+    const auto refused = Carveout::open(settings, opening);
+    ASSERT_FALSE(refused) << "not for the processor instead";
+    EXPECT_EQ(refused.error().code, Code::kNotFound);
+    EXPECT_THAT(refused.error().describe(), HasSubstr("driver's library cannot be loaded"));
+    EXPECT_EQ(test::changed_since(before), "");
+  }
 }
 
 // What was granted and cannot be mapped is given up as well.
