@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -13,6 +14,7 @@
 #include "carveout/carveout.h"
 #include "client/carveout.hpp"
 #include "fake_cuda/fake_driver.hpp"
+#include "support/fuse_file.hpp"
 #include "support/holdings.hpp"
 #include "support/scripted_lender.hpp"
 #include "unit/refusal_table.hpp"
@@ -159,6 +161,29 @@ TEST_F(ClientRefusals, OfTheCAbiLeaveNothing) {
     EXPECT_EQ(error.setting, row.setting);
     expect_words(row, error.message);
   });
+}
+
+TEST_F(ClientRefusals, OfAFileThatSomebodyServesWaitForNobody) {
+  const std::string directory = directory_.path("mounted");
+  ASSERT_EQ(::mkdir(directory.c_str(), 0700), 0);
+  const test::SilentFile file(directory);
+  if (file.descriptor() < 0) GTEST_SKIP() << "waived: no FUSE file can be made here";
+  const test::ScriptedLender lender(path_, {test::Answer{{{kGrant, {file.descriptor()}}}}});
+  for (const bool counted : {false, true}) {
+    const test::Holdings before = test::holdings();
+    const LenderSettings settings{.socket = path_, .key = key_};
+    const auto lease = borrow(settings, mib(4), wire::Clock::now() + std::chrono::seconds(20));
+    ASSERT_FALSE(lease);
+    EXPECT_EQ(lease.error().code, Code::kProtocol);
+    EXPECT_THAT(lease.error().message, HasSubstr("is neither a memfd"));
+    if (counted) {
+      EXPECT_EQ(test::changed_since(before), "");
+    }
+  }
+  EXPECT_EQ(file.waits(), 0);
+  struct stat status {};
+  EXPECT_NE(::fstat(file.descriptor(), &status), 0) << "whoever asks does wait";
+  EXPECT_EQ(file.waits(), 1);
 }
 
 TEST_F(ClientRefusals, OfAKeyBlameTheFileThatItIsFrom) {
