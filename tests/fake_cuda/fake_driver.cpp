@@ -5,11 +5,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
-#include <fstream>
 
 #include "base/text.hpp"
 #include "fake_cuda/fake_cuda.hpp"
+#include "support/holdings.hpp"
 
 namespace carveout::test {
 
@@ -68,12 +69,11 @@ cuda::CUcontext FakeDriver::current() const {
 }
 
 Footprint footprint(const FakeDriver& fake) {
-  Footprint now{.live = fake.live(), .descriptors = open_descriptors(), .memory_files = 0};
-  std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) {
-    if (line.find("/memfd:") != std::string::npos) ++now.memory_files;
-  }
-  return now;
+  const Holdings now = holdings();
+  const auto files = std::count_if(
+      now.mappings.begin(), now.mappings.end(),
+      [](const std::string& line) { return line.find("/memfd:") != std::string::npos; });
+  return {fake.live(), now.descriptors.size(), static_cast<std::size_t>(files)};
 }
 
 std::ostream& operator<<(std::ostream& out, const Footprint& what) {

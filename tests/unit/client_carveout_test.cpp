@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +19,7 @@
 #include "fake_cuda/fake_driver.hpp"
 #include "unit/client_lender_fixture.hpp"
 #include "unit/drm_fake.hpp"
+#include "unit/rows.hpp"
 
 namespace {
 // What this program has unmapped and closed, in order, while it is recorded.
@@ -49,13 +49,13 @@ using test::Answer;
 using test::FakeDriver;
 using test::refusal;
 using test::required;
+using test::Rows;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 using testing::StartsWith;
-using Rows = std::map<std::string, std::string>;
 
 struct Has {
   std::size_t descriptors, mappings;
@@ -82,7 +82,8 @@ class ClientCarveout : public testing::Test {
     return directory_.file("meminfo", cat("MemAvailable: ", available.count() >> 10U, " kB\n"));
   }
   [[nodiscard]] Has has() const {
-    return {test::open_descriptors(), shared_mappings(), fake_.live()};
+    const test::Holdings now = test::holdings();
+    return {now.descriptors.size(), now.mappings.size(), fake_.live()};
   }
   [[nodiscard]] Result<Carveout> open(SourceKind source,
                                       MapStrategy map = MapStrategy::kAuto) const {
@@ -96,13 +97,7 @@ class ClientCarveout : public testing::Test {
     return Carveout::open(settings, opening_);
   }
   [[nodiscard]] Result<std::optional<Carveout>> open_as(const Rows& rows) const {
-    return Carveout::open_as_set(
-        [&](const char* row) -> std::optional<std::string> {
-          const auto found = rows.find(row);
-          if (found == rows.end()) return std::nullopt;
-          return found->second;
-        },
-        opening_);
+    return Carveout::open_as_set(test::lookup_in(rows), opening_);
   }
   // Every byte is zero, and can be written.
   static void expect_usable(const volatile void* start, Bytes size) {
@@ -382,26 +377,15 @@ TEST_F(ClientCarveout, GivesBackWhatCannotBeMapped) {
   }
 }
 
-TEST_F(ClientCarveout, SaysWhatTheLenderSays) {
-  const test::ScriptedLender lender(socket_, {Answer{{{kFull}}}});
-  const Has before = has();
-  const auto refused = open(SourceKind::kDaemon);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, Code::kRefused);
-  EXPECT_THAT(refusal(refused), HasSubstr("not enough free carveout"));
-  EXPECT_EQ(has(), before);
-}
-
 TEST_F(ClientCarveout, OnlyClosesTheConnectionInAChild) {
   const test::ScriptedLender lender(socket_, {Answer{{{kGrant, {memory_.get()}}}}});
   Carveout carveout = required(open(SourceKind::kDaemon));
   EXPECT_EQ(test::run_in_child([&] {
-              const std::size_t before = test::open_descriptors();
-              const std::size_t mapped = shared_mappings();
+              const Has before = has();
               carveout.abandon_in_child();
-              if (carveout.watch() != -1 || test::open_descriptors() != before - 1) return 1;
+              if (carveout.watch() != -1 || has().descriptors != before.descriptors - 1) return 1;
               static_cast<char*>(carveout.mapping().host_pointer())[0] = 'c';
-              return carveout.close() && shared_mappings() == mapped - 1 ? 0 : 2;
+              return carveout.close() && has().mappings == before.mappings - 1 ? 0 : 2;
             }),
             0);
   EXPECT_FALSE(carveout.lender_gone());
