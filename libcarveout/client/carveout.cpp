@@ -1,5 +1,6 @@
 #include "client/carveout.hpp"
 
+#include <cerrno>
 #include <memory>
 #include <utility>
 
@@ -11,6 +12,9 @@ namespace {
 
 // A row is to blame for what went wrong: it takes the place of what its value names.
 Error blame(const char* row, Error problem) {
+  if (problem.number == EMFILE || problem.number == ENFILE || problem.number == ENOMEM) {
+    return problem;  // this process's own
+  }
   problem.context = row;
   return problem;
 }

@@ -3,6 +3,7 @@
 #include <sys/un.h>
 
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <climits>
 #include <cstdint>
@@ -118,10 +119,10 @@ Result<void> complete_daemon(Settings& settings, const std::string& default_key_
   auto key = wire::read_key_file(*settings.key_file, wire::KeyAudience::kBorrower);
   if (!key) {
     Error problem = key.error();  // its context is the path
-    problem.context = "CARVEOUT_KEY_FILE";
+    const bool own = problem.number == EMFILE || problem.number == ENFILE;
+    problem.context = own ? "the file with the key" : "CARVEOUT_KEY_FILE";
     if (is_default)
-      problem.message =
-          cat("no key is given, and the default file ", problem.message);
+      problem.message = cat("no key is given, and the default file ", problem.message);
     return problem;
   }
   settings.key = *key;

@@ -1,12 +1,14 @@
 #include "cuda/driver.hpp"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <new>
 
 #include "base/text.hpp"
 
@@ -35,9 +37,27 @@ void notice_exit() {
 struct Loaded {
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<const Driver>> drivers;
+  bool torn = false;  // forked off while another thread had the mutex
 };
+Loaded& loaded();
+
+// That thread is not here to unlock it.
+void mend_in_child() {
+  Loaded& all = loaded();
+  if (all.mutex.try_lock()) {
+    all.mutex.unlock();
+  } else {
+    new (&all.mutex) std::mutex;
+    all.torn = true;
+  }
+}
+
 Loaded& loaded() {
-  static Loaded& all = *new Loaded;
+  static Loaded& all = []() -> Loaded& {
+    auto* const made = new Loaded;
+    (void)::pthread_atfork(nullptr, nullptr, mend_in_child);
+    return *made;
+  }();
   return all;
 }
 
@@ -72,7 +92,7 @@ Result<std::shared_ptr<const Driver>> Driver::load(const std::string& library) {
   Loaded& all = loaded();
   const std::lock_guard<std::mutex> lock(all.mutex);
   const auto known = all.drivers.find(library);
-  if (exiting) return unusable();
+  if (exiting || all.torn) return unusable();
   if (known != all.drivers.end()) {
     if (!known->second->usable()) return unusable();
     return known->second;
