@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -178,10 +179,10 @@ FAKE_CUDA_EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void
   if (found->second.alias == nullptr) {
     // The same pages at another address: whoever takes the host's pointer for the device's is seen.
     void* const alias = ::mremap(start, 0, found->second.size, MREMAP_MAYMOVE);
-    if (alias == MAP_FAILED) return kOutOfMemory;
-    found->second.alias = alias;
+    if (alias == MAP_FAILED && errno != EINVAL) return kOutOfMemory;
+    if (alias != MAP_FAILED) found->second.alias = alias;  // there is none of huge pages
   }
-  *device = pointer(found->second.alias);
+  *device = pointer(found->second.alias != nullptr ? found->second.alias : start);
   return call.done();
 }
 

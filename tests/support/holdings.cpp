@@ -23,8 +23,9 @@ bool counts(const std::string& line) {
   std::string range, rights, offset, device, inode, name;
   words >> range >> rights >> offset >> device >> inode >> name;
   if (name == "[heap]" || name == "[stack]") return false;
+  if (!kSanitized) return true;
   const bool anonymous = inode == "0" && (name.empty() || name.front() == '[');
-  return !kSanitized || !anonymous || !rights.ends_with('p');
+  return !anonymous || !rights.ends_with('p');
 }
 
 void add_missing(const std::vector<std::string>& from, const std::vector<std::string>& in,

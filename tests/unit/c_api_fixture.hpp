@@ -55,7 +55,7 @@ class CApi : public testing::Test {
     EXPECT_THAT(error_.message, testing::HasSubstr(text));
   }
   [[nodiscard]] carveout_info_t info() const {
-    carveout_info_t info;
+    carveout_info_t info{};
     info.struct_size = sizeof info;
     EXPECT_EQ(carveout_get_info(handle_, &info), CARVEOUT_OK);
     return info;

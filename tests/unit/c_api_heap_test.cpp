@@ -47,16 +47,17 @@ void* operator new(std::size_t size) {
 void* operator new[](std::size_t size) {
   return allocate(size);
 }
-void operator delete(void* place) noexcept {
+// Not inline: the compiler would see free() of what new has given.
+[[gnu::noinline]] void operator delete(void* place) noexcept {
   std::free(place);
 }
-void operator delete[](void* place) noexcept {
+[[gnu::noinline]] void operator delete[](void* place) noexcept {
   std::free(place);
 }
-void operator delete(void* place, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* place, std::size_t) noexcept {
   std::free(place);
 }
-void operator delete[](void* place, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete[](void* place, std::size_t) noexcept {
   std::free(place);
 }
 

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
+#include <initializer_list>
 #include <utility>
 
 #include "client/lender.hpp"
@@ -197,34 +198,26 @@ void add_descriptors(Rows& rows) {
     rows.push_back({"more descriptors than there is room for", grants(two), Code::kProtocol,
                     "cut short", 0, "", false, room});
   }
-  const std::vector<std::pair<std::string, const UniqueFd Things::*>> strangers{
-      {"a file on a disk", &Things::file},
-      {"a directory", &Things::folder},
-      {"/dev/zero", &Things::zero}};
-  const std::string none = "is neither a memfd, nor a dma-buf, nor a file of NVIDIA's driver";
-  for (const auto& [name, which] : strangers) {
-    const auto one = [which = which](const Things& things) {
-      return std::vector<int>{(things.*which).get()};
+  struct Stranger {
+    const char* name;
+    int (*descriptor)(const Things&);
+    const char* words;
+  };
+  constexpr const char* kNone = "is neither a memfd, nor a dma-buf, nor a file of NVIDIA's driver";
+  constexpr const char* kShorter = "is 4 MiB, but the memory that came with it";
+  for (const auto& [name, descriptor, words] : std::initializer_list<Stranger>{
+           {"a file on a disk", [](const Things& all) { return all.file.get(); }, kNone},
+           {"a directory", [](const Things& all) { return all.folder.get(); }, kNone},
+           {"/dev/zero", [](const Things& all) { return all.zero.get(); }, kNone},
+           {"a pipe", [](const Things& all) { return all.pipe.read_end.get(); }, kNone},
+           {"a socket", [](const Things& all) { return all.sockets.first.get(); }, kNone},
+           {"short memory", [](const Things& all) { return all.short_memory.get(); }, kShorter},
+           {"no memory", [](const Things& all) { return all.empty_memory.get(); }, kShorter}}) {
+    const auto one = [get = descriptor](const Things& things) {
+      return std::vector<int>{get(things)};
     };
-    rows.push_back({name, grants(one), Code::kProtocol, none});
+    rows.push_back({name, grants(one), Code::kProtocol, words});
   }
-  const auto pipe = [](const Things& things) {
-    return std::vector<int>{things.pipe.read_end.get()};
-  };
-  const auto socket = [](const Things& things) {
-    return std::vector<int>{things.sockets.first.get()};
-  };
-  rows.push_back({"a pipe", grants(pipe), Code::kProtocol, none});
-  rows.push_back({"a socket", grants(socket), Code::kProtocol, none});
-  const std::string shorter = "is 4 MiB, but the memory that came with it";
-  const auto less = [](const Things& things) {
-    return std::vector<int>{things.short_memory.get()};
-  };
-  const auto empty = [](const Things& things) {
-    return std::vector<int>{things.empty_memory.get()};
-  };
-  rows.push_back({"memory shorter than the grant", grants(less), Code::kProtocol, shorter});
-  rows.push_back({"memory of no length", grants(empty), Code::kProtocol, shorter});
 }
 
 void add_sizes(Rows& rows) {
@@ -254,7 +247,7 @@ Things::Things(const test::TemporaryDirectory& directory)
       sockets(test::socket_pair()) {}
 
 const std::vector<Refused>& refusals() {
-  static const Rows kRows = [] {
+  static const Rows all = [] {
     Rows rows;
     add_absent(rows);
     add_refusals(rows);
@@ -263,7 +256,7 @@ const std::vector<Refused>& refusals() {
     add_sizes(rows);
     return rows;
   }();
-  return kRows;
+  return all;
 }
 
 }  // namespace carveout::client
