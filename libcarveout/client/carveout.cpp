@@ -130,6 +130,7 @@ Result<Carveout> Carveout::open_completed(const Settings& settings, const Openin
     }
     return problem;
   }
+  taken->memory.reset();  // whatever comes now: before the lease ends
   Carveout carveout(std::move(taken->lease), *std::move(mapping));
   carveout.source_ = settings.source;
   carveout.kind_ = taken->kind;
