@@ -51,7 +51,9 @@ Result<std::unique_ptr<Source>> open_source(const Settings& settings, const Open
     }
     case SourceKind::kCuda: {
       auto source = open_cuda_source({device_of(opening), machine.cuda_library});
-      if (!source) return blame_in_full("CARVEOUT_SOURCE", std::move(source).error());
+      if (!source && !opening.device) {
+        return blame_in_full("CARVEOUT_SOURCE", std::move(source).error());
+      }
       return source;
     }
     case SourceKind::kMemfd:
@@ -141,10 +143,12 @@ Result<Carveout> Carveout::open_completed(const Settings& settings, const Openin
   if (!mapping) {
     Error problem = std::move(mapping).error();
     // Asked for by name, and none for this kind of memory or on this machine.
-    const bool wrong = !cuda::is_allowed(settings.map, taken->kind, how.device) ||
-                       (settings.map != MapStrategy::kAuto && problem.code == Code::kNotFound);
+    const bool wrong =
+        !cuda::is_allowed(settings.map, taken->kind, how.device) ||
+        (settings.map != MapStrategy::kAuto && problem.code == Code::kNotFound && !opening.device);
     return wrong ? blame_in_full("CARVEOUT_MAP", std::move(problem)) : problem;
   }
+  taken->memory.reset();  // whatever comes now: before the lease ends
   Carveout carveout(std::move(taken->lease), *std::move(mapping));
   carveout.source_ = settings.source;
   carveout.kind_ = taken->kind;

@@ -41,7 +41,7 @@ TEST_F(CApiEnvironment, TakesTheRowsOfTheEnvironmentWhenToldTo) {
   EXPECT_EQ(info().source, CARVEOUT_SOURCE_MEMFD);
   ASSERT_EQ(carveout_close(handle_, nullptr), CARVEOUT_OK);
   ::setenv("CARVEOUT_MIB", "0", 1);
-  expect_refused(nullptr, CARVEOUT_ERROR_INVALID, "CARVEOUT_MIB", "must be a whole number");
+  expect_refused(nullptr, CARVEOUT_ERROR_INVALID, "CARVEOUT_MIB", "a whole number");
 }
 
 TEST_F(CApiEnvironment, LooksAtNothingElseWhereItIsOff) {

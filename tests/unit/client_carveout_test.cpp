@@ -1,16 +1,13 @@
-// The one opener: every source, mapped; what is refused leaves nothing; unmapped before given back.
+// The one opener: every source, mapped; what is refused leaves nothing.
 
 #include "client/carveout.hpp"
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/mman.h>
 
 #include <algorithm>
-#include <array>
-#include <filesystem>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,27 +17,6 @@
 #include "unit/client_lender_fixture.hpp"
 #include "unit/drm_fake.hpp"
 #include "unit/rows.hpp"
-
-namespace {
-// What this program has unmapped and closed, in order, while it is recorded.
-std::vector<std::string>* given_up = nullptr;
-void* watched_mapping = nullptr;
-int watched_descriptor = -1;
-}  // namespace
-
-// The linker has all calls come here (--wrap).
-extern "C" {
-int __real_munmap(void* start, std::size_t size);
-int __real_close(int descriptor);
-int __wrap_munmap(void* start, std::size_t size) {
-  if (given_up != nullptr && start == watched_mapping) given_up->emplace_back("unmapped");
-  return __real_munmap(start, size);
-}
-int __wrap_close(int descriptor) {
-  if (given_up != nullptr && descriptor == watched_descriptor) given_up->emplace_back("closed");
-  return __real_close(descriptor);
-}
-}
 
 namespace carveout::client {
 namespace {
@@ -210,39 +186,6 @@ TEST_F(ClientCarveout, OfAGpuIsMappedWhereItLies) {
   EXPECT_EQ(fake_.broken_rules(), "");
 }
 
-TEST_F(ClientCarveout, OfAGpuLeavesNothingWhicheverCallFails) {
-  with_gpu();
-  ASSERT_TRUE(open(SourceKind::kCuda));
-  const Has before = has();
-  for (const char* entry : {"cuDevicePrimaryCtxRetain", "cuMemCreate", "cuMemAddressReserve",
-                            "cuMemExportToShareableHandle", "cuMemImportFromShareableHandle",
-                            "cuMemMap", "cuMemSetAccess", "cuMemsetD8", "cuCtxSynchronize"}) {
-    for (int nth = 1;; ++nth) {
-      ASSERT_LT(nth, 10);
-      // To wait for the device and be told of a failure is to have waited.
-      fake_.fail(entry, nth, cuda::kNotSupported, entry == std::string("cuCtxSynchronize"));
-      const auto carveout = open(SourceKind::kCuda, MapStrategy::kVmm);
-      if (!fake_.has_failed()) {
-        EXPECT_TRUE(carveout) << refusal(carveout);
-        EXPECT_GT(nth, 1) << entry << " is not called at all";
-        break;
-      }
-      EXPECT_THAT(refusal(carveout), HasSubstr(cat(entry, " failed"))) << nth;
-      EXPECT_EQ(has(), before) << entry << ' ' << nth;
-    }
-    fake_.fail(entry, 0);
-  }
-  EXPECT_EQ(fake_.broken_rules(), "");
-}
-
-TEST_F(ClientCarveout, SaysWhatCouldNotBeUndone) {
-  with_gpu();
-  Carveout carveout = required(open(SourceKind::kCuda));
-  fake_.fail("cuMemUnmap");
-  EXPECT_THAT(refusal(carveout.close()), HasSubstr("cuMemUnmap failed"));
-  EXPECT_EQ(carveout.mapping().device_pointer(), 0U);
-}
-
 TEST_F(ClientCarveout, OfACardIsADumbBuffer) {
   test::DrmFake cards;
   cards.add("card0");
@@ -345,24 +288,6 @@ TEST_F(ClientCarveout, ReadsAKeyFileThatTheEnvironmentNames) {
                                  {"CARVEOUT_KEY_FILE", directory_.file("other", "halibut\n")}});
   ASSERT_TRUE(carveout) << refusal(carveout);
   EXPECT_THAT(lender.events(), ElementsAre("connected", HasSubstr(R"("key":"halibut")")));
-}
-
-TEST_F(ClientCarveout, IsUnmappedBeforeItIsGivenBack) {
-  const test::ScriptedLender lender(socket_, {Answer{{{kGrant, {memory_.get()}}}}});
-  for (const bool by_close : {true, false}) {
-    std::vector<std::string> seen;
-    {
-      Carveout carveout = required(open(SourceKind::kDaemon, MapStrategy::kHost));
-      watched_mapping = carveout.mapping().host_pointer();
-      watched_descriptor = carveout.watch();
-      given_up = &seen;
-      if (by_close) {
-        EXPECT_TRUE(carveout.close());
-      }
-    }
-    given_up = nullptr;
-    EXPECT_THAT(seen, ElementsAre("unmapped", "closed"));
-  }
 }
 
 TEST_F(ClientCarveout, GivesBackWhatCannotBeMapped) {

@@ -57,7 +57,7 @@ TEST_F(ClientLender, RoundsTheAskUpBeforeItIsSent) {
     ScriptedLender lender(path_, {Answer{{{kGrant, {memory_.get()}}}}});
     const Lease lease = test::required(borrow_within(std::chrono::seconds(20), ask));
     EXPECT_THAT(lender.events(), ElementsAre("connected", HasSubstr(sent)));
-    EXPECT_EQ(lease.loan().size, mib(4)) << "more than the ask is no mistake";
+    EXPECT_EQ(lease.loan().size, Slices::holding(ask).bytes()) << "of 4 MiB: no mistake, nor used";
     ::unlink(path_.c_str());
   }
 }

@@ -115,7 +115,9 @@ void add_refusals(Rows& rows) {
       {"{ \"\\u006f\\u006b\" : false , \"\\u0065rror\":\"\\u006eo\" }", "no"},
       {R"({"ok": true, "error": "no", "base": 0, "size": 4194304})", "no"}};
   for (const auto& [reply, words] : replies) {
-    const std::string setting = reply == kWrongKey ? "CARVEOUT_KEY" : "";
+    const std::string setting = reply == kWrongKey  ? "CARVEOUT_KEY"
+                                : words == bad_size ? "CARVEOUT_MIB"
+                                                    : "";
     for (const Then then : {Then::kStay, Then::kClose, Then::kHalfClose, Then::kDie}) {
       const std::string name = "then " + std::to_string(static_cast<int>(then)) + ": " + reply;
       rows.push_back({name, answers({{{reply}}, then}), Code::kRefused, words, 0, setting});
@@ -195,8 +197,8 @@ void add_descriptors(Rows& rows) {
     return std::vector<int>{things.memory.get(), things.short_memory.get()};
   };
   for (const int room : {0, 1}) {
-    rows.push_back({"more descriptors than there is room for", grants(two), Code::kProtocol,
-                    "cut short", 0, "", false, room});
+    rows.push_back({"more descriptors than there is room for", grants(two), Code::kSystem,
+                    "no descriptor left", EMFILE, "", false, room});
   }
   struct Stranger {
     const char* name;
