@@ -44,6 +44,22 @@ TEST_F(CApiEnvironment, TakesTheRowsOfTheEnvironmentWhenToldTo) {
   expect_refused(nullptr, CARVEOUT_ERROR_INVALID, "CARVEOUT_MIB", "a whole number");
 }
 
+TEST_F(CApiEnvironment, HidesWhatCodeSaysWhereARowIsSet) {
+  ::setenv("CARVEOUT", "1", 1);
+  ::setenv("CARVEOUT_SOURCE", "memfd", 1);
+  ::setenv("CARVEOUT_MAP", "host", 1);
+  options_.from_environment = 1;
+  options_.source = 99;
+  options_.map = 99;
+  options_.key = "";
+  ASSERT_EQ(open(), CARVEOUT_OK) << error_.message;
+  ASSERT_EQ(carveout_close(handle_, nullptr), CARVEOUT_OK);
+  ::unsetenv("CARVEOUT_MAP");
+  expect_refused(CARVEOUT_ERROR_INVALID, "CARVEOUT_MAP", "carveout_map_t");
+  ::unsetenv("CARVEOUT_SOURCE");
+  expect_refused(CARVEOUT_ERROR_INVALID, "CARVEOUT_SOURCE", "carveout_source_t");
+}
+
 TEST_F(CApiEnvironment, LooksAtNothingElseWhereItIsOff) {
   options_.from_environment = 1;
   options_.source = 99;

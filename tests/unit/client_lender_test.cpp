@@ -107,6 +107,17 @@ TEST_F(ClientLender, NamesASocketThatItMayNotUse) {
             0);
 }
 
+TEST_F(ClientLender, IsConnectedByNoStandardStream) {
+  const ScriptedLender lender(path_, {Answer{{{kGrant, {memory_.get()}}}}});
+  EXPECT_EQ(test::run_in_child([this] {
+              for (const int standard : {0, 1, 2})
+                ::close(standard);
+              const auto lease = borrow_now();
+              return lease && lease->watch() > 2 && test::is_close_on_exec(lease->watch()) ? 0 : 1;
+            }),
+            0);
+}
+
 // --- refusals ---
 
 TEST_F(ClientLender, RepeatsTheLendersOwnWords) {
@@ -147,12 +158,17 @@ TEST_F(ClientLender, KeepsTheKeyOutOfTheLendersWords) {
     EXPECT_THAT(words_of(std::string(before, 'x') + "swordfish"), Not(HasSubstr("s"))) << "cut";
   }
   EXPECT_EQ(words_of("no swordf"), "no [the key]") << "cut by the lender";
+  EXPECT_EQ(words_of("no wordfish"), "no [the key]") << "cut in front";
   EXPECT_EQ(words_of("swords are fish"), "swords are fish");
   for (const char* key : {"e", "key", "missing or unknown key"}) {
     key_ = *wire::Key::from(key);
     EXPECT_THAT(refused({Answer{{{kWrongKey}}}}).message, HasSubstr("missing or unknown key"));
     EXPECT_THAT(refused({Answer{{{kFull}}}}).message, HasSubstr("not enough free carveout"));
   }
+  key_ = *wire::Key::from("key-of-swordfish");
+  EXPECT_EQ(words_of("missing or unknown key-of-swordfish"), "missing or unknown [the key]");
+  EXPECT_EQ(words_of("size must be an integer from 1 to key-of-swordfish"),
+            "size must be an integer from 1 to [the key]");
   key_ = *wire::Key::from("a\x1b\"b");
   EXPECT_EQ(words_of("<a\\u001b\\\"b>"), "<[the key]>");
 }

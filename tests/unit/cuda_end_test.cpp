@@ -1,8 +1,10 @@
 // The driver where it cannot be used any more: at the process's end, and in a forked child. Nothing
 // is asked of it there. (The fake ends a process that calls it after its end: kBroken.)
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +12,7 @@
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -54,6 +57,26 @@ TEST(CudaEnd, NothingIsLoadedInAForkedChild) {
   FakeDriver fake;
   ASSERT_TRUE(Driver::load(fake.library()));
   EXPECT_EQ(run_in_child([&] { return goes_wrong_where_it_is_unusable(fake); }), 0);
+}
+
+// The library that the other thread loads is a FIFO: it waits for what is in it.
+TEST(CudaEnd, AChildForkedWhileTheDriverIsBeingLoadedDoesNotWait) {
+  const TemporaryDirectory directory;
+  const std::string fifo = directory.path("libcuda.so.1");
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  FakeDriver fake;
+  std::thread loading([&] { EXPECT_FALSE(Driver::load(fifo)); });
+  UniqueFd writer;
+  while (!writer)
+    writer = UniqueFd(::open(fifo.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+  EXPECT_EQ(run_in_child([&] {
+              const auto loaded = Driver::load(fake.library());
+              return !loaded && loaded.error().describe() == Driver::unusable().describe() ? 0 : 1;
+            }),
+            0);
+  writer.reset();
+  loading.join();
+  EXPECT_TRUE(Driver::load(fake.library())) << "the parent goes on";
 }
 
 TEST(CudaEnd, AChildMayLoadWhatItsParentHasNot) {
