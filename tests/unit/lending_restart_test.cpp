@@ -61,6 +61,19 @@ class LendingStore : protected RestartPlace, public LendingTest {
   }
 };
 
+TEST_F(LendingStore, PromisesNobodyAnythingWhileItCannotRecord) {
+  {
+    const FileLimit full(text().size() + 20);
+    EXPECT_FALSE(ledger_->append(of(Event::kRequested, 1)));
+    lending_.watch_ledger();
+    EXPECT_EQ(lending_.figures().largest, Bytes(0)) << "the operator is told, too";
+    EXPECT_EQ(lending_.figures_for(0, 77).largest, Bytes(0));
+    EXPECT_EQ(lending_.figures().free, Slices(kSlices).bytes());
+  }
+  EXPECT_TRUE(ledger_->retry());
+  EXPECT_EQ(lending_.figures().largest, Slices(kSlices).bytes());
+}
+
 TEST_F(LendingStore, KeepsTheConnectionThenRecordsThenAllocates) {
   FakeBorrower borrower;
   bool looked = false;
