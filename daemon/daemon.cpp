@@ -373,7 +373,7 @@ std::string Daemon::answer(std::string_view op) {
 std::string Daemon::status() const {
   const Status status{.started = started_,
                       .source = source_->describe(),
-                      .figures = reservation_.figures(),
+                      .figures = lending_.figures(),
                       .draining = reservation_.draining(),
                       .capped = reservation_.capped(),
                       .holds = holds(options_),

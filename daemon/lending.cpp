@@ -198,6 +198,12 @@ Figures Lending::figures_for(uid_t user, std::uint64_t connection) const {
   return figures;
 }
 
+Figures Lending::figures() const {
+  Figures figures = reservation_.figures();
+  if (watching_ledger_ && ledger_->failing()) figures.largest = Bytes(0);
+  return figures;
+}
+
 bool Lending::must_be_kept(std::uint64_t connection) const {
   return ledger_ != nullptr && supervisor_.has_store() && !keeps(connection);
 }

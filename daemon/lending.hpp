@@ -63,6 +63,8 @@ class Lending {
   Lending& operator=(Lending&&) = delete;
   ~Lending() = default;
 
+  // What an operator is told.
+  [[nodiscard]] Figures figures() const;
   // What this connection of this user is told.
   [[nodiscard]] Figures figures_for(uid_t user, std::uint64_t connection) const;
 

@@ -195,23 +195,33 @@ Result<carveout_options_t> read(const carveout_options_t* given) {
   return options;
 }
 
-Result<Settings> settings_of(const carveout_options_t& options) {
+// Of what no row says, where there are any.
+Result<Settings> settings_of(const carveout_options_t& options,
+                             const carveout::client::Lookup& rows) {
   Settings settings;
-  if (options.source < CARVEOUT_SOURCE_DAEMON || options.source > CARVEOUT_SOURCE_CUDA) {
-    return bad("CARVEOUT_SOURCE", "must be a carveout_source_t");
+  const auto row = [&rows](const char* name) { return rows ? rows(name) : std::nullopt; };
+  if (!row("CARVEOUT_SOURCE")) {
+    if (options.source < CARVEOUT_SOURCE_DAEMON || options.source > CARVEOUT_SOURCE_CUDA) {
+      return bad("CARVEOUT_SOURCE", "must be a carveout_source_t");
+    }
+    settings.source = static_cast<SourceKind>(options.source);
   }
-  if (options.map < CARVEOUT_MAP_AUTO || options.map > CARVEOUT_MAP_HOST) {
-    return bad("CARVEOUT_MAP", "must be a carveout_map_t");
+  if (!row("CARVEOUT_MAP")) {
+    if (options.map < CARVEOUT_MAP_AUTO || options.map > CARVEOUT_MAP_HOST) {
+      return bad("CARVEOUT_MAP", "must be a carveout_map_t");
+    }
+    settings.map = static_cast<MapStrategy>(options.map);
   }
-  settings.source = static_cast<SourceKind>(options.source);
-  settings.map = static_cast<MapStrategy>(options.map);
   settings.size = Bytes(options.bytes);
   settings.timeout = std::chrono::milliseconds(options.timeout_ms);
   if (options.socket_path != nullptr) settings.socket = options.socket_path;
   if (options.key_file != nullptr) settings.key_file = options.key_file;
   if (options.drm_card != nullptr) settings.card = options.drm_card;
   if (options.heap != nullptr) settings.heap = options.heap;
-  if (options.key != nullptr && settings.source == SourceKind::kDaemon) {
+  const bool daemon =
+      row("CARVEOUT_SOURCE").value_or(name_of(settings.source)) == name_of(SourceKind::kDaemon);
+  const bool set = row("CARVEOUT_KEY") || row("CARVEOUT_KEY_FILE");
+  if (options.key != nullptr && daemon && !set) {
     auto key = carveout::wire::Key::from(options.key);
     if (!key) return bad("CARVEOUT_KEY", key.error().message);
     settings.key = *key;
@@ -240,7 +250,8 @@ Result<std::optional<Carveout>> open(const carveout_options_t& options, const Op
     if (!on) return on.error();
     if (!*on) return std::optional<Carveout>();
   }
-  const auto settings = settings_of(options);
+  const auto settings =
+      settings_of(options, from_environment ? lookup : carveout::client::Lookup());
   if (!settings) return settings.error();
   if (from_environment) return Carveout::open_as_set(lookup, opening, *settings);
   auto carveout = Carveout::open(*settings, opening);

@@ -28,14 +28,14 @@
  * carveout_watch_fd() and carveout_is_lender_gone() from any threads at once; carveout_close() and
  * carveout_after_fork_in_child() alone, and nothing after the former.
  *
- * No call raises a signal (but where a lender of another make takes memory away that it has lent as
- * a memfd that cannot be sealed), no C++ exception leaves one, none is a cancellation point
- * (pthread_cancel), none writes to standard output or error. Every descriptor of the library's is
- * close-on-exec.
+ * No call raises a signal, no C++ exception leaves one, none is a cancellation point
+ * (pthread_cancel, of the deferred type), none writes to standard output or error. Every descriptor
+ * of the library's is close-on-exec.
  *
  * fork(): open in the process that uses the memory, after the fork. CUDA, once it has been
  * initialised (by this library, too: every way of mapping but CARVEOUT_MAP_HOST does), works in no
- * child that is forked later. What is open already: see carveout_after_fork_in_child().
+ * child that is forked later. What is open already: see carveout_after_fork_in_child(). Not while
+ * another thread is in carveout_open(): the child would have its connection, and no handle to it.
  *
  * Process exit: nothing has to be done. The kernel takes everything back, and the lease ends with
  * the process. carveout_close() may be called from a static object's destructor or an atexit()
@@ -214,13 +214,16 @@ CARVEOUT_API carveout_status_t carveout_options_init(carveout_options_t* options
  *
  * Blocks: with a lender until timeout_ms at the longest, from connecting to its answer; as long as
  * the kernel needs to find and zero the pages of a direct source; and as CUDA needs to start and to
- * map (seconds). CARVEOUT_MAP_REGISTER touches every page.
+ * map (seconds). CARVEOUT_MAP_REGISTER has every page brought in. A lender that
+ * sends something else than memory, a file of a file system in user space say, is refused, but the
+ * kernel may wait in closing that for as long as it likes, unkillably.
  *
- * The memory is all zero, as far as a lender of another make than carveoutd keeps to that, and
- * ready for any stream. device_pointer is device memory of that one device (VMM, EXTERNAL: no peer
- * access, no CUDA IPC) or registered host memory (REGISTER). Both pointers are at least at a page
- * of the host's (4096 bytes or more), and under VMM at 2 MiB. What the processor writes the GPU
- * sees, and the other way round, as far as the hardware is coherent: no cache is flushed for it.
+ * The memory is all zero, as far as a lender of another make than carveoutd keeps to that (and does
+ * not cut an unsealed memfd short, which would be a SIGBUS for whoever uses it), and ready for any
+ * stream. device_pointer is device memory of that one device (VMM, EXTERNAL: no peer access, no
+ * CUDA IPC) or registered host memory (REGISTER). Both pointers are at least at a page of the
+ * host's (4096 bytes or more), and under VMM at 2 MiB. What the processor writes the GPU sees, and
+ * the other way round, as far as the hardware is coherent: no cache is flushed for it.
  *
  * On the GPU it belongs to the calling thread's current context if that is one of the device asked
  * for, and to the device's primary context otherwise, which is retained (and made, if need be)

@@ -2,10 +2,13 @@
 // linked is the C ABI alone.
 //
 //     carveout::Options options;
-//     options.device = 0;  // on that GPU or not at all; without, host_pointer() may be all there
-//     is if (auto memory = carveout::Carveout::open_from_environment(options)) {
+//     options.device = 0;  // for that GPU or not at all; see carveout_options_t
+//     if (auto memory = carveout::Carveout::open_from_environment(options)) {
 //       use(memory->device_pointer(), memory->bytes());
-//     }  // off otherwise; a carveout::Failure is thrown where it was asked for and there is none
+//     }
+//
+// Nothing is returned where it is off; carveout::Failure is thrown where it was asked for and there
+// is none.
 //
 // Needs exceptions; a program without them has carveout.h.
 #ifndef CARVEOUT_CARVEOUT_HPP

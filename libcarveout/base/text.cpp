@@ -34,6 +34,16 @@ constexpr std::array<Row, 8> kRows{{
     {0xF4, 0xF4, 0x80, 0x8F, 4},
 }};
 
+// U+2028 and U+2029 end a line; U+200E, U+200F, U+202A to U+202E and U+2066 to U+2069 change its
+// direction.
+bool turns_the_line(std::string_view sequence) {
+  if (sequence.size() != 3 || sequence[0] != '\xE2') return false;
+  if (sequence[1] == '\x80') {
+    return between(sequence[2], 0x8E, 0x8F) || between(sequence[2], 0xA8, 0xAE);
+  }
+  return sequence[1] == '\x81' && between(sequence[2], 0xA6, 0xA9);
+}
+
 }  // namespace
 
 std::size_t utf8_sequence(std::string_view text) {
@@ -76,7 +86,8 @@ std::string printable(std::string_view text, std::size_t limit) {
     const std::size_t length = utf8_sequence(text);
     // C0 and DEL; C1 (U+0080 to U+009F) is what a terminal takes for escape sequences too.
     const bool control = length == 0 || between(text[0], 0x00, 0x1F) || text[0] == '\x7f' ||
-                         (length == 2 && text[0] == '\xC2' && between(text[1], 0x80, 0x9F));
+                         (length == 2 && text[0] == '\xC2' && between(text[1], 0x80, 0x9F)) ||
+                         turns_the_line(text.substr(0, length));
     const std::size_t step = std::max<std::size_t>(length, 1);
     if (!control) {
       safe.append(text.substr(0, step));

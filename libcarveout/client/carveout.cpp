@@ -1,5 +1,6 @@
 #include "client/carveout.hpp"
 
+#include <cerrno>
 #include <memory>
 #include <utility>
 
@@ -11,8 +12,17 @@ namespace {
 
 // A row is to blame for what went wrong: it takes the place of what its value names.
 Error blame(const char* row, Error problem) {
+  if (problem.number == EMFILE || problem.number == ENFILE || problem.number == ENOMEM) {
+    return problem;  // this process's own
+  }
   problem.context = row;
   return problem;
+}
+
+// The same, where what its value names would be missed.
+Error blame_in_full(const char* row, Error problem) {
+  problem.message = cat(problem.context, ": ", problem.message);
+  return blame(row, std::move(problem));
 }
 
 // Of the source cuda.
@@ -39,8 +49,13 @@ Result<std::unique_ptr<Source>> open_source(const Settings& settings, const Open
       if (!source) return blame("CARVEOUT_HEAP", std::move(source).error());
       return source;
     }
-    case SourceKind::kCuda:
-      return open_cuda_source({device_of(opening), machine.cuda_library});
+    case SourceKind::kCuda: {
+      auto source = open_cuda_source({device_of(opening), machine.cuda_library});
+      if (!source && !opening.device) {
+        return blame_in_full("CARVEOUT_SOURCE", std::move(source).error());
+      }
+      return source;
+    }
     case SourceKind::kMemfd:
     case SourceKind::kDaemon:  // not asked for
       break;
@@ -66,14 +81,19 @@ struct Carveout::Taken {
 
 Result<Carveout::Taken> Carveout::borrow_from_lender(const Settings& settings) {
   const Deadline deadline = wire::Clock::now() + settings.timeout;
+  const auto why = [&](Error problem) {
+    if (problem.code == Code::kTimedOut) {
+      problem.message += cat(" of ", settings.timeout.count(), " ms (CARVEOUT_TIMEOUT_MS)");
+    }
+    const char* const key = settings.key_file ? "CARVEOUT_KEY_FILE" : "CARVEOUT_KEY";
+    if (is_about_key(problem)) return blame(key, std::move(problem));
+    if (is_about_size(problem)) return blame("CARVEOUT_MIB", std::move(problem));
+    return problem;
+  };
   auto lender = Lender::connect(settings.socket, deadline);
-  if (!lender) return blame("CARVEOUT_SOCKET", std::move(lender).error());
+  if (!lender) return blame("CARVEOUT_SOCKET", why(std::move(lender).error()));
   auto claimed = lender->claim(*settings.key, settings.size, deadline);
-  if (!claimed) {
-    Error problem = std::move(claimed).error();
-    if (!is_about_key(problem)) return problem;
-    return blame(settings.key_file ? "CARVEOUT_KEY_FILE" : "CARVEOUT_KEY", std::move(problem));
-  }
+  if (!claimed) return why(std::move(claimed).error());
   Loan& loan = *claimed;
   std::string description = cat(format_bytes(loan.size), " lent as ", name_of(loan.kind));
   Taken taken{std::nullopt, std::move(loan.memory), loan.size, loan.kind,
@@ -122,14 +142,13 @@ Result<Carveout> Carveout::open_completed(const Settings& settings, const Openin
   auto mapping = cuda::map(file, how);
   if (!mapping) {
     Error problem = std::move(mapping).error();
-    // A strategy that was asked for by name, and is none for this kind of memory.
-    if (!cuda::is_allowed(settings.map, taken->kind, how.device)) {
-      problem.message = problem.describe();
-      problem.context = "CARVEOUT_MAP";
-      problem.number = 0;
-    }
-    return problem;
+    // Asked for by name, and none for this kind of memory or on this machine.
+    const bool wrong =
+        !cuda::is_allowed(settings.map, taken->kind, how.device) ||
+        (settings.map != MapStrategy::kAuto && problem.code == Code::kNotFound && !opening.device);
+    return wrong ? blame_in_full("CARVEOUT_MAP", std::move(problem)) : problem;
   }
+  taken->memory.reset();  // whatever comes now: before the lease ends
   Carveout carveout(std::move(taken->lease), *std::move(mapping));
   carveout.source_ = settings.source;
   carveout.kind_ = taken->kind;

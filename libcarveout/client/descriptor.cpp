@@ -8,8 +8,10 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
+#include "base/file.hpp"
 #include "base/text.hpp"
 #include "source/dma_buf.hpp"
 
@@ -33,30 +35,28 @@ Result<struct statx> look_at(int descriptor) {
   return found;
 }
 
-// By the name that the kernel gives such files, which no path has: "/dmabuf:", and "anon_inode:"
-// before Linux 5.3.
+// The kernel says of what a dma-buf is, and of nothing else; before Linux 5.3 it only named it, as
+// no path can be.
 bool is_dma_buf(int descriptor) {
+  const auto about = read_text(cat("/proc/self/fdinfo/", descriptor), 4096);
+  if (about && about->find("\nexp_name:") != std::string::npos) return true;
   std::array<char, 64> name{};
   const auto length =
       ::readlink(cat("/proc/self/fd/", descriptor).c_str(), name.data(), name.size());
-  if (length < 0) return false;
-  const std::string_view text(name.data(), static_cast<std::size_t>(length));
-  return text.starts_with("/dmabuf:") || text == "anon_inode:dmabuf";
+  return length > 0 &&
+         std::string_view(name.data(), static_cast<std::size_t>(length)) == "anon_inode:dmabuf";
 }
 
 }  // namespace
 
 Result<LentFile> examine(int descriptor) {
-  auto found = look_at(descriptor);
+  const auto found = look_at(descriptor);
   if (!found) return found.error();
   if (S_ISCHR(found->stx_mode) && found->stx_rdev_major == kNvidiaMajor) {
     return LentFile{DescriptorKind::kNvidiaFile, std::nullopt};
   }
-  if (S_ISREG(found->stx_mode) && ::fcntl(descriptor, F_GET_SEALS) >= 0) {  // shared memory only
-    // Before it is measured. Where it cannot be done, the lender is trusted as with the rest.
-    (void)::fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK);
-    found = look_at(descriptor);
-    if (!found) return found.error();
+  // Of shared memory only. (It is not sealed here: that would wait for whoever is writing to it.)
+  if (S_ISREG(found->stx_mode) && ::fcntl(descriptor, F_GET_SEALS) >= 0) {
     return LentFile{DescriptorKind::kMemfd, Bytes(found->stx_size)};
   }
   if (is_dma_buf(descriptor)) {

@@ -13,11 +13,10 @@ struct LentFile {
   std::optional<Bytes> length;  // none: a file of NVIDIA's driver tells none
 };
 
-// What kind of memory a descriptor that came from somebody else is, and how long. A memfd is sealed
-// against becoming shorter, which would be a SIGBUS for whoever has it mapped, if it can be; its
-// offset stays what it is. Errors: kProtocol for whatever is none of the kinds (a
-// file on a disk, a pipe, /dev/zero, a directory: to map those would be to use other memory than
-// the lender's), kSystem.
+// What kind of memory a descriptor that came from somebody else is, and how long. Neither its
+// offset nor anything else of it is changed, and nobody but the kernel is asked or waited for.
+// Errors: kProtocol for whatever is none of the kinds (a file on a disk, a pipe, /dev/zero, a
+// directory: to map those would be to use other memory than the lender's), kSystem.
 Result<LentFile> examine(int descriptor);
 
 }  // namespace carveout::client

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/file.hpp"
 #include "base/text.hpp"
 #include "client/descriptor.hpp"
 #include "wire/codec.hpp"
@@ -81,13 +83,17 @@ Result<Loan> accept(wire::Datagram& reply, Bytes ask, const wire::Grant& grant) 
     return unacceptable(cat("is ", format_bytes(grant.size), ", but the memory that came with it ",
                             format_bytes(*file->length)));
   }
-  return Loan{std::move(memory), grant.size, grant.base, file->kind};
+  // Of what can be had in part, no more than was asked for.
+  return Loan{std::move(memory), file->length ? ask : grant.size, grant.base, file->kind};
 }
 
 }  // namespace
 
 Result<Lender> Lender::connect(const std::string& socket, Deadline deadline) {
   auto connection = wire::connect_to(socket, SOCK_SEQPACKET, deadline);
+  if (connection && connection->get() > STDERR_FILENO) return Lender(*std::move(connection));
+  // In a process without standard streams it could be taken for one.
+  if (connection) connection = duplicate(connection->get(), "the lending socket");
   if (connection) return Lender(*std::move(connection));
   Error problem = connection.error();
   problem.context = "the lending socket";  // instead of its path
@@ -109,7 +115,9 @@ Result<Loan> Lender::claim(const wire::Key& key, Bytes ask, Deadline deadline) {
   const auto grant = wire::parse_grant_reply(reply->bytes, key.bytes());
   if (!grant) {
     Error problem = grant.error();
-    if (is_about_key(problem)) problem.message += ": the key is not this lender's";
+    if (problem.code != Code::kRefused) return problem;
+    problem.message += is_about_key(problem) ? ": the key is not this lender's"
+                                             : cat(" (", format_bytes(whole), " were asked for)");
     return problem;
   }
   auto loan = accept(*reply, whole, *grant);
@@ -125,6 +133,10 @@ bool Lender::gone() const {
 
 bool is_about_key(const Error& refusal) {
   return refusal.code == Code::kRefused && refusal.message.starts_with(wire::kUnknownKey);
+}
+
+bool is_about_size(const Error& refusal) {
+  return refusal.code == Code::kRefused && refusal.message.starts_with(wire::kBadSize);
 }
 
 Result<Lease> borrow(const LenderSettings& settings, Bytes ask, Deadline deadline) {

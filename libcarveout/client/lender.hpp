@@ -48,7 +48,7 @@ class Lender {
   // Claims `ask` bytes, rounded up to whole slices; what comes back is never less. Blocks until
   // `deadline` at the longest, however the time is spent. Errors:
   //   kRefused   the lender said no; the message has its own words, bounded, escaped and without
-  //              the key, also when it closed the connection at once
+  //              the key, also when it closed the connection at once, and what it was asked for
   //   kTimedOut  it was silent until the deadline
   //   kClosed    it closed the connection without an answer, or an earlier claim here had failed
   //   kProtocol  it answered what the protocol does not have, or less than was asked for
@@ -118,8 +118,9 @@ class Lease {
   Loan loan_;
 };
 
-// A refusal, by the protocol's own words, of the key.
+// A refusal, by the protocol's own words, of the key, or of a size that the lender never has.
 [[nodiscard]] bool is_about_key(const Error& refusal);
+[[nodiscard]] bool is_about_size(const Error& refusal);
 
 // Connects and claims, all of it by `deadline`. Errors: those of connect() and claim(); nothing is
 // borrowed and nothing open after one.

@@ -3,6 +3,7 @@
 #include <sys/un.h>
 
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <climits>
 #include <cstdint>
@@ -60,8 +61,7 @@ std::optional<std::uint64_t> whole_number(std::string_view text) {
 }
 
 Error bad_size() {
-  return bad("CARVEOUT_MIB",
-             cat("must be a whole number of MiB from 1 to ", kMostSize.count() >> 20));
+  return bad("CARVEOUT_MIB", cat("must be 1 to ", kMostSize.count() >> 20, " MiB, a whole number"));
 }
 
 Error bad_timeout() {
@@ -119,8 +119,10 @@ Result<void> complete_daemon(Settings& settings, const std::string& default_key_
   auto key = wire::read_key_file(*settings.key_file, wire::KeyAudience::kBorrower);
   if (!key) {
     Error problem = key.error();  // its context is the path
-    problem.context = "CARVEOUT_KEY_FILE";
-    if (is_default) problem.message = cat("is not set, and the default ", problem.message);
+    const bool own = problem.number == EMFILE || problem.number == ENFILE;
+    problem.context = own ? "the file with the key" : "CARVEOUT_KEY_FILE";
+    if (is_default)
+      problem.message = cat("no key is given, and the default file ", problem.message);
     return problem;
   }
   settings.key = *key;

@@ -1,12 +1,14 @@
 #include "cuda/driver.hpp"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <new>
 
 #include "base/text.hpp"
 
@@ -35,15 +37,36 @@ void notice_exit() {
 struct Loaded {
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<const Driver>> drivers;
+  bool torn = false;  // forked off while another thread had the mutex
 };
+Loaded& loaded();
+
+// That thread is not here to unlock it.
+void mend_in_child() {
+  Loaded& all = loaded();
+  if (all.mutex.try_lock()) {
+    all.mutex.unlock();
+  } else {
+    new (&all.mutex) std::mutex;
+    all.torn = true;
+  }
+}
+
 Loaded& loaded() {
-  static Loaded& all = *new Loaded;
+  static Loaded& all = []() -> Loaded& {
+    auto* const made = new Loaded;
+    (void)::pthread_atfork(nullptr, nullptr, mend_in_child);
+    return *made;
+  }();
   return all;
 }
 
-std::string why_not_loaded() {
-  const char* const text = ::dlerror();  // of this thread
-  return printable(text != nullptr ? text : "for no reason given", 300);
+// dlerror() begins with the library's name, which the error has anyway.
+std::string why_not_loaded(const std::string& library) {
+  const char* const said = ::dlerror();  // of this thread
+  std::string_view text = said != nullptr ? said : "for no reason given";
+  if (text.starts_with(library + ": ")) text.remove_prefix(library.size() + 2);
+  return printable(text, 300);
 }
 
 std::string explain(CUresult result) {
@@ -69,7 +92,7 @@ Result<std::shared_ptr<const Driver>> Driver::load(const std::string& library) {
   Loaded& all = loaded();
   const std::lock_guard<std::mutex> lock(all.mutex);
   const auto known = all.drivers.find(library);
-  if (exiting) return unusable();
+  if (exiting || all.torn) return unusable();
   if (known != all.drivers.end()) {
     if (!known->second->usable()) return unusable();
     return known->second;
@@ -78,7 +101,8 @@ Result<std::shared_ptr<const Driver>> Driver::load(const std::string& library) {
   void* const file = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (file == nullptr) {
     return Error{Code::kNotFound, 0, printable(library, 200),
-                 cat("the NVIDIA driver's library cannot be loaded: ", why_not_loaded())};
+                 cat("the NVIDIA driver's library cannot be loaded (", why_not_loaded(library),
+                     "): is the driver installed?")};
   }
   const std::shared_ptr<Driver> driver(new Driver(file));
   driver->name_ = printable(library, 200);

@@ -48,15 +48,31 @@ Result<Bytes> whole_size(std::span<const File> files) {
 }
 
 Error not_allowed(MapStrategy strategy, const Order& order) {
-  const bool but_for_the_device = is_allowed(strategy, order.files.front().kind, std::nullopt);
+  const DescriptorKind kind = order.files.front().kind;
+  const std::optional<int> device = order.settings.device;
+  std::string others;
+  for (const Known& known : kKnown) {
+    if (!is_allowed(known.strategy, kind, device)) continue;
+    others += cat(others.empty() ? "" : " or ", name_of(known.strategy));
+  }
+  const bool but_for_the_device = is_allowed(strategy, kind, std::nullopt);
   return {Code::kInvalid, 0, order.what,
           cat("cannot be done by ", name_of(strategy),
-              but_for_the_device ? cat(" for device ", *order.settings.device) : "")};
+              but_for_the_device ? cat(" for device ", *device) : "", ", but by ", others)};
 }
 
+// As the first one failed that did so for another reason than that there is no such thing here.
 Error none_worked(const std::vector<Attempt>& failed, std::string what) {
-  return {failed.front().reason.code, 0, std::move(what),
-          cat("no strategy works: ", describe(failed)), failed.front().reason.cuda_result};
+  std::vector<Attempt> told = failed;
+  auto found = std::find_if(told.begin(), told.end(), [](const Attempt& attempt) {
+    return attempt.reason.code != Code::kNotFound;
+  });
+  if (found == told.end()) found = told.begin();
+  Error error = found->reason;
+  found->reason.number = 0;  // at the end
+  error.context = std::move(what);
+  error.message = cat("no way works: ", describe(told));
+  return error;
 }
 
 }  // namespace

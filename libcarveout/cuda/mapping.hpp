@@ -97,7 +97,8 @@ class Mapping {
 // kInvalid for a strategy that the kind of file does not allow, kHost for a device, a size of zero
 // or one that the device's granularity does not divide, and a memfd that is shorter; kNotFound
 // without a driver, a device or a call that it needs; kExhausted, kSystem as the driver or the
-// kernel says. Under kAuto the message has every reason, and the code is the first one's.
+// kernel says. Under kAuto the message has every reason, and the code and numbers are the first
+// one's that is not kNotFound.
 Result<Mapping> map(const File& file, const MapSettings& settings = {});
 
 // Maps files of one kind one behind the other as one range of addresses, which kVmm can do; the

@@ -91,7 +91,7 @@ Result<DrmCard> DrmCard::open(const DrmCalls& calls, const std::string& path) {
   if (!node) {
     if (errno == ENOENT) {
       return Error{Code::kNotFound, ENOENT, context,
-                   "no such card: is its driver loaded? (--card auto looks for one)"};
+                   "no such card: is its driver loaded? (auto looks for one)"};
     }
     const bool denied = errno == EACCES || errno == EPERM;
     return system_error(errno, context,

@@ -4,6 +4,7 @@
 #include <linux/falloc.h>
 #include <linux/memfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -56,7 +57,7 @@ class MemfdSource final : public Source {
     if (!huge_) {
       warning_ = cat("memfd: no 2 MiB huge pages are set aside on this host (", settings.huge_pages,
                      "): slices are made of ordinary pages. For fewer TLB "
-                     "misses set some aside (sysctl vm.nr_hugepages=N) and restart");
+                     "misses set some aside (sysctl vm.nr_hugepages=N) first");
     }
   }
 
@@ -114,12 +115,15 @@ class MemfdSource final : public Source {
   static Result<Buffer> make(Bytes size, unsigned extra_flags) {
     auto file = create(extra_flags);
     if (!file) return std::move(file).error();
-    if (::ftruncate(file->get(), static_cast<off_t>(size.count())) != 0) {
-      const int problem = errno;
-      const std::string context = cat("allocating ", format_bytes(size));
-      if (problem != EFBIG) return system_error(problem, context, "ftruncate failed");
-      return Error{Code::kExhausted, problem, context,
+    const std::string context = cat("allocating ", format_bytes(size));
+    rlimit limit{};
+    // Asked first: going beyond is a SIGXFSZ.
+    if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < size.count()) {
+      return Error{Code::kExhausted, EFBIG, context,
                    "more than the limit of file sizes allows (ulimit -f, LimitFSIZE=)"};
+    }
+    if (::ftruncate(file->get(), static_cast<off_t>(size.count())) != 0) {
+      return system_error(errno, context, "ftruncate failed");
     }
     if (auto committed = commit(file->get(), size); !committed) return committed.error();
     if (::fcntl(file->get(), F_ADD_SEALS, kSeals) != 0) {

@@ -1,8 +1,10 @@
 #include "wire/channel.hpp"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -44,6 +46,17 @@ bool is_hang_up(int number) {
 
 Error hang_up() {
   return Error{Code::kClosed, 0, "the lender", "closed the connection"};
+}
+
+// What was sent with it did not all arrive; what did is still open.
+Error cut_short(int socket) {
+  const UniqueFd one(::fcntl(socket, F_DUPFD_CLOEXEC, 0));
+  if (!one && errno == EMFILE) {
+    return system_error(EMFILE, "the lender's reply",
+                        "this process has no descriptor left for the memory: raise its limit "
+                        "(ulimit -n)");
+  }
+  return Error{Code::kProtocol, 0, "the lender's reply", "was cut short"};
 }
 
 // Takes every descriptor out of a received message, before anything else is looked at. `adopted`
@@ -182,7 +195,7 @@ Result<Datagram> receive_by(int socket, std::size_t limit, Clock::time_point dea
     if (got == 0) return hang_up();
     if (got > 0) {
       if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
-        return Error{Code::kProtocol, 0, "the lender's reply", "was cut short"};
+        return cut_short(socket);
       }
       datagram.bytes.resize(static_cast<std::size_t>(got));
       return datagram;

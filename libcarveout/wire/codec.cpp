@@ -22,8 +22,8 @@ constexpr unsigned kParseFlags = rapidjson::kParseIterativeFlag;
 constexpr std::size_t kMaxReason = 200;
 
 // The protocol's own reasons, as far as they are fixed.
-constexpr std::array<std::string_view, 4> kReasons{
-    kUnknownKey, "unknown op", "size must be an integer from 1 to ", "not enough free carveout"};
+constexpr std::array<std::string_view, 4> kReasons{kUnknownKey, "unknown op", kBadSize,
+                                                   "not enough free carveout"};
 
 // Collects the three members that the protocol knows from the top level of the request.
 class RequestHandler : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, RequestHandler> {
@@ -182,38 +182,47 @@ bool read_sizes(const JsonDocument& document,
   return true;
 }
 
-// `text` without `secret`, and without a telling part of its beginning: the text may end in it.
-std::string without(std::string_view text, std::string_view secret) {
+// How much of `secret` the text begins with: all of it, a telling part from anywhere in it, or the
+// beginning that the text ends in. Otherwise 0.
+std::size_t tells(std::string_view text, std::string_view secret) {
   constexpr std::size_t kTelling = 8;  // so much of it is not there by chance
+  std::size_t most = 0;
+  for (std::size_t from = 0; from < secret.size(); ++from) {
+    const std::string_view part = secret.substr(from);
+    const auto differs = std::mismatch(part.begin(), part.end(), text.begin(), text.end());
+    const auto same = static_cast<std::size_t>(differs.first - part.begin());
+    const bool cut = from == 0 && same == text.size() && same >= kTelling / 2;
+    if (same == secret.size() || same >= kTelling || cut) most = std::max(most, same);
+  }
+  return most;
+}
+
+std::string without(std::string_view text, std::string_view secret) {
   std::string safe;
   while (!text.empty()) {
-    const auto differs = std::mismatch(secret.begin(), secret.end(), text.begin(), text.end());
-    const auto same = static_cast<std::size_t>(differs.first - secret.begin());
-    const bool at_end = same == text.size() && same >= kTelling / 2;
-    if (same != 0 && (same == secret.size() || same >= kTelling || at_end)) {
-      safe += "[the key]";
-      text.remove_prefix(same);
-    } else {
-      safe += text.front();
-      text.remove_prefix(1);
-    }
+    const std::size_t told = tells(text, secret);
+    safe += told > 0 ? "[the key]" : text.substr(0, 1);
+    text.remove_prefix(std::max<std::size_t>(told, 1));
   }
   return safe;
+}
+
+bool is_fixed(std::string_view text) {
+  return std::any_of(kReasons.begin(), kReasons.end(), [text](std::string_view reason) {
+    if (reason != kBadSize || !text.starts_with(reason)) return text == reason;
+    return text.find_first_not_of("0123456789", reason.size()) == std::string_view::npos;
+  });
 }
 
 // A lender's words may repeat what it was sent: as the key is, or as the request had it. The
 // protocol's own reasons stay what they are, even for a key that is a word of them.
 std::string without_key(std::string_view text, std::string_view key) {
-  std::string_view fixed;
-  for (const std::string_view reason : kReasons) {
-    if (text.starts_with(reason)) fixed = reason;
-  }
-  std::string rest = without(text.substr(fixed.size()), key);
+  if (is_fixed(text)) return std::string(text);
+  std::string safe = without(text, key);
   JsonBuffer quoted;
   JsonTextWriter(quoted).String(key.data(), static_cast<rapidjson::SizeType>(key.size()));
   const std::string_view sent(quoted.GetString() + 1, quoted.GetSize() - 2);
-  if (sent != key) rest = without(rest, sent);
-  return cat(fixed, rest);
+  return sent == key ? safe : without(safe, sent);
 }
 
 // The refusal in `document`: "ok" is false, or it carries an "error".
@@ -231,7 +240,8 @@ std::optional<Error> refusal_in(const JsonDocument& document, std::string_view k
     reason += cat(": ", format_bytes(free), " are free, the largest claim now is ",
                   format_bytes(largest));
     if (largest == Bytes(0) && free > Bytes(0))
-      reason += " (it drains, or cannot lend now; its operator sees why: try later)";
+      reason +=
+          " (it drains, cannot lend now, or this user has what it may; its operator sees why)";
   }
   return Error{Code::kRefused, 0, "the lender", std::move(reason)};
 }

@@ -53,8 +53,9 @@ std::string encode_refusal(Refusal refusal, const Info& now);
 std::string encode_info_request(std::string_view key);
 std::string encode_alloc_request(std::string_view key, Bytes size);
 
-// What a lender says of a key that is not its own.
+// What a lender says of a key that is not its own, and of a size that it never has.
 inline constexpr std::string_view kUnknownKey = "missing or unknown key";
+inline constexpr std::string_view kBadSize = "size must be an integer from 1 to ";
 
 // Both accept any spacing, member order and extra members; of duplicate members the last counts.
 // Errors: kRefused with the daemon's own words (without `key`, bounded, escaped) when it said no,

@@ -54,10 +54,12 @@ Result<Key> read_key_file(const std::string& path, KeyAudience audience) {
   const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (!file) {
     const int problem = errno;
-    return system_error(problem, context,
-                        problem == ENOENT ? "does not exist: create it with one line, the key"
-                        : problem == EACCES
-                            ? "cannot be opened: its group, or whoever may use sudo, can"
+    return system_error(
+        problem, context,
+        problem == ENOENT   ? (audience == KeyAudience::kLender
+                                   ? "does not exist: create it with one line, the key"
+                                   : "does not exist: whoever runs the lender has the key")
+        : problem == EACCES ? "cannot be opened: its group, or whoever may use sudo, can"
                             : "cannot be opened");
   }
   struct stat status {};

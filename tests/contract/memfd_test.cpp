@@ -5,10 +5,12 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -239,6 +241,18 @@ TEST(Memfd, AsksTheHostBeforeItTakesMemory) {
   const auto unknown = blind->allocate(kSliceBytes);
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().code, Code::kSystem);
+}
+
+// With the signal's default action, which would be the process's end.
+TEST(Memfd, SaysThatItIsLargerThanFilesMayBe) {
+  EXPECT_EQ(run_in_child([] {
+              ::signal(SIGXFSZ, SIG_DFL);
+              const rlimit limit{1 << 20, RLIM_INFINITY};
+              if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+              const auto buffer = make_memfd_source({})->allocate(kSliceBytes);
+              return !buffer && buffer.error().number == EFBIG ? 0 : 2;
+            }),
+            0);
 }
 
 }  // namespace

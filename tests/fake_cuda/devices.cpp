@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <string_view>
+#include <utility>
 
 #include "base/text.hpp"
 #include "gpu/calls.hpp"
@@ -25,11 +27,27 @@ bool is_device(CUdevice device) {
 // What a context takes with it when it goes.
 bool has_something(CUcontext context) {
   const State& all = state();
-  const auto in = [context](const auto& entry) { return entry.second.context == context; };
-  return std::any_of(all.buffers.begin(), all.buffers.end(), in) ||
-         std::any_of(all.registered.begin(), all.registered.end(), in) ||
+  const auto in = [&](std::uint64_t thing, CUcontext its) {
+    return its == context && !is_stuck(thing);
+  };
+  return std::any_of(all.buffers.begin(), all.buffers.end(),
+                     [&](const auto& one) { return in(one.first, one.second.context); }) ||
+         std::any_of(all.registered.begin(), all.registered.end(),
+                     [&](const auto& one) { return in(pointer(one.first), one.second.context); }) ||
          std::any_of(all.imported.begin(), all.imported.end(),
-                     [context](CUexternalMemory memory) { return memory->context == context; });
+                     [&](CUexternalMemory memory) { return in(pointer(memory), memory->context); });
+}
+
+// As the driver does, which is gone before whoever has registered something earlier.
+void register_end() {
+  static bool registered = false;
+  if (std::exchange(registered, true)) return;
+  (void)std::atexit([] {
+    State& all = state();
+    if (all.process != ::getpid()) return;
+    all.exiting = true;
+    if (all.at_end != nullptr) all.at_end();
+  });
 }
 
 }  // namespace
@@ -44,6 +62,7 @@ FAKE_CUDA_EXPORT CUresult cuInit(unsigned flags) {
   if (flags != 0) return broken("cuInit with flags", kInvalidValue);
   if (knob("devices") == 0) return kNoDevice;
   state().process = ::getpid();
+  register_end();
   return call.done();
 }
 
@@ -133,7 +152,8 @@ FAKE_CUDA_EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   if (primary == nullptr) return broken("a context released that nobody retained", kInvalidContext);
   if (--primary->retained == 0) {
     if (has_something(primary)) (void)broken("a context ended that something was in", kSuccess);
-    if (std::find(stack().begin(), stack().end(), primary) != stack().end()) {
+    if (state().stuck_contexts == 0 &&
+        std::find(stack().begin(), stack().end(), primary) != stack().end()) {
       (void)broken("a context ended that was current", kSuccess);
     }
     state().contexts.erase(primary);
@@ -159,6 +179,7 @@ FAKE_CUDA_EXPORT CUresult cuCtxGetDevice(CUdevice* device) {
 
 FAKE_CUDA_EXPORT CUresult cuCtxPushCurrent_v2(CUcontext context) {
   const Call call("cuCtxPushCurrent", Needs::kInit);
+  state().outside = call.refused() != kSuccess;
   if (call.refused() != kSuccess) return call.refused();
   if (!state().contexts.contains(context)) {
     return broken("a context pushed that there is not", kInvalidContext);
@@ -170,7 +191,10 @@ FAKE_CUDA_EXPORT CUresult cuCtxPushCurrent_v2(CUcontext context) {
 
 FAKE_CUDA_EXPORT CUresult cuCtxPopCurrent_v2(CUcontext* context) {
   const Call call("cuCtxPopCurrent", Needs::kInit);
-  if (call.refused() != kSuccess) return call.refused();
+  if (call.refused() != kSuccess) {
+    ++state().stuck_contexts;
+    return call.refused();
+  }
   if (stack().empty()) return broken("a pop without a push", kInvalidContext);
   *context = current();
   stack().pop_back();

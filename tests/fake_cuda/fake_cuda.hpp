@@ -23,8 +23,11 @@ extern "C" {
 // The nth call of `entry` from now on (its base name: cuMemFree) answers `result`. With `performed`
 // it does its work first, as a call does that reports what an earlier one has failed in.
 void fake_cuda_fail_nth(const char* entry, int nth, int result, int performed);
-// Whether any has failed so since the last was asked for.
+// The same of `times` calls, beginning with the nth.
+void fake_cuda_fail_from(const char* entry, int nth, int times, int result, int performed);
+// Whether any has failed so since the last was asked for, or as many of `entry` as were asked for.
 int fake_cuda_has_failed();
+int fake_cuda_failed(const char* entry);
 // Knobs: "devices" (1), "granularity" (2 MiB), "limit" (bytes an allocation, 0: none), "dma-buf"
 // (0: refused, 1: taken and the descriptor with it, 2: taken and the descriptor left), "register"
 // (1), "export" (1), "vmm" (1), "driver" (13000), "copy" (1; 0: says that it did, and did not).
@@ -35,6 +38,13 @@ void fake_cuda_hide(const char* entry);
 // and its buffers, registrations, retained contexts, contexts pushed and not popped.
 int fake_cuda_live();
 int fake_cuda_calls(const char* entry);  // "" for all
+// The calls since it was asked last, in order, one a line.
+const char* fake_cuda_take_record();
+// As at the process's end: it keeps nothing of what fake_cuda_live() counts, but the contexts that
+// are current somewhere stay so.
+void fake_cuda_take_everything_back();
+// Called at exit() as soon as the driver is gone: by then nothing may call it any more.
+void fake_cuda_at_end(void (*call)());
 // The rules broken so far, one a line.
 const char* fake_cuda_broken_rules();
 // A context of the caller's own, made current for nobody.

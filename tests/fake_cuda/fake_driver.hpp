@@ -2,10 +2,11 @@
 
 // The fake libcuda.so.1 as tests use it.
 
-#include <compare>
 #include <cstddef>
+#include <map>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "base/bytes.hpp"
 #include "base/unique_fd.hpp"
@@ -26,13 +27,17 @@ class FakeDriver {
 
   // See fake_cuda.hpp.
   void fail(const std::string& entry, int nth = 1, cuda::CUresult result = cuda::kNotSupported,
-            bool performed = false);
+            bool performed = false, int times = 1);
   [[nodiscard]] bool has_failed() const;
+  [[nodiscard]] bool has_failed(const std::string& entry) const;
   void set(const std::string& knob, long value);
   void hide(const std::string& entry);
   [[nodiscard]] int live() const;
   [[nodiscard]] int calls(const std::string& entry) const;
   [[nodiscard]] int calls() const { return calls(""); }
+  [[nodiscard]] std::vector<std::string> take_record();
+  void take_everything_back();
+  void at_end(void (*handler)());
   [[nodiscard]] std::string broken_rules() const;
   [[nodiscard]] cuda::CUcontext make_context(int device);
 
@@ -51,15 +56,36 @@ class FakeDriver {
   void* handle_ = nullptr;
 };
 
+// The nth call of an entry.
+struct NthCall {
+  std::string entry;
+  int nth = 1;
+  bool operator==(const NthCall&) const = default;
+};
+std::ostream& operator<<(std::ostream& out, const NthCall& call);
+// Of what take_record() gave.
+[[nodiscard]] std::vector<NthCall> numbered(const std::vector<std::string>& record);
+// What comes after that call.
+[[nodiscard]] std::vector<NthCall> after(const NthCall& call, std::vector<NthCall> calls);
+// Whether it undoes something.
+[[nodiscard]] bool gives_back(const std::string& entry);
+
 // What must be as before once everything is undone.
 struct Footprint {
-  int live = 0;                  // with the driver
-  std::size_t descriptors = 0;   // of the process
-  std::size_t memory_files = 0;  // mapped, by /proc/self/maps
-  auto operator<=>(const Footprint&) const = default;
+  int live = 0;                            // with the driver
+  std::map<int, std::string> descriptors;  // of the process, and what they are of
+  // The bytes of addresses by what is there, as /proc/self/maps has it: the file, or the rights of
+  // what is of no file. The heap and the stack come and go, and under sanitizers so does all that
+  // is of no file.
+  std::map<std::string, std::size_t> mapped;
+  bool operator==(const Footprint&) const = default;
 };
 [[nodiscard]] Footprint footprint(const FakeDriver& fake);
+// The same for threads, which leave stacks and heaps of theirs behind.
+[[nodiscard]] Footprint footprint_of_files(const FakeDriver& fake);
 std::ostream& operator<<(std::ostream& out, const Footprint& what);
+// "+1 with the driver", "+1 descriptors of /memfd:x", "-4096 bytes of ---p".
+[[nodiscard]] std::vector<std::string> changes(const Footprint& before, const Footprint& after);
 
 // Lent memory: an NVIDIA file as another process's driver would have exported it, a dma-buf, or a
 // memory file.

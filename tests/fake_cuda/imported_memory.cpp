@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -117,7 +118,10 @@ FAKE_CUDA_EXPORT CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr* start,
 
 FAKE_CUDA_EXPORT CUresult cuMemFree_v2(CUdeviceptr start) {
   const Call call("cuMemFree", Needs::kContext);
-  if (call.refused() != kSuccess) return call.refused();
+  if (call.refused() != kSuccess) {
+    state().stuck.insert(start);
+    return call.refused();
+  }
   const auto found = state().buffers.find(start);
   if (found == state().buffers.end()) return broken("no such buffer to free", kInvalidValue);
   if (found->second.context != current()) return broken("another's buffer freed", kInvalidContext);
@@ -128,11 +132,15 @@ FAKE_CUDA_EXPORT CUresult cuMemFree_v2(CUdeviceptr start) {
 
 FAKE_CUDA_EXPORT CUresult cuDestroyExternalMemory(CUexternalMemory memory) {
   const Call call("cuDestroyExternalMemory", Needs::kContext);
-  if (call.refused() != kSuccess) return call.refused();
+  if (call.refused() != kSuccess) {
+    state().stuck.insert(pointer(memory));
+    return call.refused();
+  }
   if (!state().imported.contains(memory)) return broken("no such external memory", kInvalidHandle);
   const auto& buffers = state().buffers;
-  if (std::any_of(buffers.begin(), buffers.end(),
-                  [&](const auto& one) { return one.second.memory == memory; })) {
+  if (std::any_of(buffers.begin(), buffers.end(), [&](const auto& one) {
+        return one.second.memory == memory && !is_stuck(one.first);
+      })) {
     return broken("external memory destroyed that a buffer is in", kInvalidHandle);
   }
   if (inode_of(memory->file.get()) != memory->inode) {
@@ -178,16 +186,19 @@ FAKE_CUDA_EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void
   if (found->second.alias == nullptr) {
     // The same pages at another address: whoever takes the host's pointer for the device's is seen.
     void* const alias = ::mremap(start, 0, found->second.size, MREMAP_MAYMOVE);
-    if (alias == MAP_FAILED) return kOutOfMemory;
-    found->second.alias = alias;
+    if (alias == MAP_FAILED && errno != EINVAL) return kOutOfMemory;
+    if (alias != MAP_FAILED) found->second.alias = alias;  // there is none of huge pages
   }
-  *device = pointer(found->second.alias);
+  *device = pointer(found->second.alias != nullptr ? found->second.alias : start);
   return call.done();
 }
 
 FAKE_CUDA_EXPORT CUresult cuMemHostUnregister(void* start) {
   const Call call("cuMemHostUnregister", Needs::kContext);
-  if (call.refused() != kSuccess) return call.refused();
+  if (call.refused() != kSuccess) {
+    state().stuck.insert(pointer(start));
+    return call.refused();
+  }
   const auto found = state().registered.find(start);
   if (found == state().registered.end()) {
     return broken("memory unregistered that was not registered", kHostMemoryNotRegistered);

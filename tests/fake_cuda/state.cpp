@@ -1,5 +1,6 @@
 #include "state.hpp"
 
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <sstream>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "base/text.hpp"
 #include "fake_cuda.hpp"
@@ -61,7 +63,7 @@ State& state() {
   static State& all = []() -> State& {
     State* const made = new State;
     read_pairs(environment("FAKE_CUDA_FAIL"), ':', [made](const std::string& entry, long nth) {
-      made->failures[entry] = {static_cast<int>(nth), kOperatingSystem, false};
+      made->failures[entry] = {static_cast<int>(nth), 1, kOperatingSystem, false};
     });
     read_pairs(environment("FAKE_CUDA_SET"), '=',
                [made](const std::string& name, long value) { made->knobs[name] = value; });
@@ -102,6 +104,7 @@ Call::Call(const char* entry, Needs needs) : lock_(state().mutex) {
   State& all = state();
   ++all.calls[entry];
   ++all.calls[""];
+  all.record += cat(entry, "\n");
   if (all.exiting) die(cat(entry, " after the driver's end"));
   if (all.process != 0 && all.process != ::getpid()) {
     refused_ = broken(cat(entry, " in a forked child"), kNotInitialized);
@@ -112,14 +115,17 @@ Call::Call(const char* entry, Needs needs) : lock_(state().mutex) {
     return;
   }
   if (const auto failure = all.failures.find(entry); failure != all.failures.end()) {
-    if (--failure->second.nth == 0) {
+    Failure& how = failure->second;
+    if (--how.nth <= 0 && how.nth > -how.times) {
       all.has_failed = true;
-      (failure->second.performed ? instead_ : refused_) = failure->second.result;
+      ++how.failed;
+      (how.performed ? instead_ : refused_) = how.result;
       if (refused_ != kSuccess) return;
     }
   }
   if (needs == Needs::kContext && (current() == nullptr || !all.contexts.contains(current()))) {
-    refused_ = broken(cat(entry, " without a context"), kInvalidContext);
+    refused_ = kInvalidContext;
+    if (!all.outside) (void)broken(cat(entry, " without a context"), kInvalidContext);
   }
 }
 
@@ -159,8 +165,20 @@ using Lock = std::lock_guard<std::recursive_mutex>;
 
 FAKE_CUDA_EXPORT void fake_cuda_fail_nth(const char* entry, int nth, int result, int performed) {
   const Lock lock(state().mutex);
-  state().failures[entry] = {nth, result, performed != 0};
+  fake_cuda_fail_from(entry, nth, 1, result, performed);
+}
+
+FAKE_CUDA_EXPORT void fake_cuda_fail_from(const char* entry, int nth, int times, int result,
+                                          int performed) {
+  const Lock lock(state().mutex);
+  state().failures[entry] = {nth, times, result, performed != 0};
   state().has_failed = false;
+}
+
+FAKE_CUDA_EXPORT int fake_cuda_failed(const char* entry) {
+  const Lock lock(state().mutex);
+  const auto found = state().failures.find(entry);
+  return found != state().failures.end() && found->second.failed == found->second.times ? 1 : 0;
 }
 
 FAKE_CUDA_EXPORT int fake_cuda_has_failed() {
@@ -186,6 +204,38 @@ FAKE_CUDA_EXPORT int fake_cuda_live() {
 FAKE_CUDA_EXPORT int fake_cuda_calls(const char* entry) {
   const Lock lock(state().mutex);
   return state().calls[entry];
+}
+
+FAKE_CUDA_EXPORT const char* fake_cuda_take_record() {
+  const Lock lock(state().mutex);
+  static std::string& taken = *new std::string;
+  taken = std::exchange(state().record, "");
+  return taken.c_str();
+}
+
+FAKE_CUDA_EXPORT void fake_cuda_take_everything_back() {
+  using carveout::fake_cuda::address;
+  carveout::fake_cuda::State& all = state();
+  const Lock lock(all.mutex);
+  for (const auto& [start, size] : all.reserved)
+    ::munmap(address(start), size);  // and what is mapped in it
+  for (const auto& [start, buffer] : all.buffers)
+    ::munmap(address(start), buffer.size);
+  for (const auto& [start, registration] : all.registered) {
+    if (registration.alias != nullptr) ::munmap(registration.alias, registration.size);
+  }
+  for (const auto memory : all.imported)
+    delete memory;
+  for (const auto& [device, context] : all.primaries)
+    all.contexts.erase(context), all.ended.push_back(context);
+  all.reserved.clear(), all.mapped.clear(), all.allocations.clear(), all.imported.clear();
+  all.buffers.clear(), all.registered.clear(), all.primaries.clear(), all.stuck.clear();
+  all.stuck_contexts = 0;
+}
+
+FAKE_CUDA_EXPORT void fake_cuda_at_end(void (*call)()) {
+  const Lock lock(state().mutex);
+  state().at_end = call;
 }
 
 FAKE_CUDA_EXPORT const char* fake_cuda_broken_rules() {

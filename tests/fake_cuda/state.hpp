@@ -63,9 +63,11 @@ struct Fill {
   std::uint32_t word;  // of equal bytes, unless start and size are multiples of 4
 };
 struct Failure {
-  int nth;
+  int nth;  // counted down
+  int times;
   CUresult result;
   bool performed;
+  int failed = 0;
 };
 
 struct State {
@@ -80,6 +82,8 @@ struct State {
   std::map<std::string, Failure> failures;
   bool has_failed = false;
   std::string broken;
+  std::string record;
+  void (*at_end)() = nullptr;
 
   std::map<CUdeviceptr, std::size_t> reserved;
   std::map<CUdeviceptr, MappedRange> mapped;
@@ -94,8 +98,17 @@ struct State {
   std::map<std::thread::id, std::vector<CUcontext>> stacks;
   int pushed = 0;
   std::vector<Fill> fills;  // asked for, and not waited for yet
+
+  // What was asked back and not given, since a test wanted that call to fail: mappings, buffers,
+  // external memory, registrations. That it is in the way of later calls breaks no rule.
+  std::set<std::uint64_t> stuck;
+  int stuck_contexts = 0;  // not popped, likewise
+  bool outside = false;    // a push has failed, and none has worked since
 };
 State& state();
+[[nodiscard]] inline bool is_stuck(CUdeviceptr thing) {
+  return state().stuck.contains(thing);
+}
 
 [[nodiscard]] long knob(const std::string& name);
 // Answers `result`, and remembers what the caller should not have done.

@@ -40,10 +40,12 @@ bool is_reserved(CUdeviceptr at, std::size_t size) {
   return size <= length && at - start <= length - size;
 }
 
-bool has_mapping(CUdeviceptr at, std::size_t size) {
+enum class Which { kAll, kNotStuck };
+bool has_mapping(CUdeviceptr at, std::size_t size, Which which = Which::kAll) {
   const auto& mapped = state().mapped;
   return std::any_of(mapped.begin(), mapped.end(), [&](const auto& one) {
-    return one.first < at + size && at < one.first + one.second.size;
+    return one.first < at + size && at < one.first + one.second.size &&
+           (which == Which::kAll || !is_stuck(one.first));
   });
 }
 
@@ -152,7 +154,10 @@ FAKE_CUDA_EXPORT CUresult cuMemAddressFree(CUdeviceptr start, std::size_t size) 
   if (found == state().reserved.end() || found->second != size) {
     return broken("a range freed that was not reserved so", kInvalidValue);
   }
-  if (has_mapping(start, size)) return broken("a range freed that something is in", kInvalidValue);
+  if (has_mapping(start, size, Which::kNotStuck)) {
+    return broken("a range freed that something is in", kInvalidValue);
+  }
+  if (has_mapping(start, size)) return kInvalidValue;
   ::munmap(address(start), size);
   state().reserved.erase(found);
   return call.done();
@@ -177,8 +182,9 @@ FAKE_CUDA_EXPORT CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   const Call call("cuMemRelease", Needs::kInit);
   if (call.refused() != kSuccess) return call.refused();
   const auto& mapped = state().mapped;
-  if (std::any_of(mapped.begin(), mapped.end(),
-                  [&](const auto& one) { return one.second.handle == handle; })) {
+  if (std::any_of(mapped.begin(), mapped.end(), [&](const auto& one) {
+        return one.second.handle == handle && !is_stuck(one.first);
+      })) {
     return broken("a handle released whose memory is mapped", kInvalidValue);
   }
   if (state().allocations.erase(handle) == 0) {
@@ -210,7 +216,10 @@ FAKE_CUDA_EXPORT CUresult cuMemMap(CUdeviceptr at, std::size_t size, std::size_t
 
 FAKE_CUDA_EXPORT CUresult cuMemUnmap(CUdeviceptr at, std::size_t size) {
   const Call call("cuMemUnmap", Needs::kInit);
-  if (call.refused() != kSuccess) return call.refused();
+  if (call.refused() != kSuccess) {
+    state().stuck.insert(at);
+    return call.refused();
+  }
   const auto found = state().mapped.find(at);
   if (found == state().mapped.end() || found->second.size != size) {
     return broken("something unmapped that was not mapped so", kInvalidValue);

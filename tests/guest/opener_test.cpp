@@ -1,7 +1,6 @@
 // The client library's direct sources, where there are cards and heaps.
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -9,7 +8,7 @@
 #include <string>
 
 #include "carveout/carveout.h"
-#include "support/proc.hpp"
+#include "support/holdings.hpp"
 
 namespace carveout::test {
 namespace {
@@ -27,10 +26,10 @@ class Opener {
     options_.heap = heap;
   }
 
-  // Maps it twice, zeroed both times, and leaves nothing open.
+  // Maps it twice, zeroed both times, and leaves nothing open and nothing mapped.
   void expect_usable() {
     for (int turn = 0; turn < 2; ++turn) {
-      const std::size_t descriptors = count_descriptors(::getpid());
+      const Holdings before = holdings();
       carveout_t* memory = nullptr;
       ASSERT_EQ(carveout_open(&options_, &memory, &error_), CARVEOUT_OK) << error_.message;
       carveout_info_t info;
@@ -41,26 +40,40 @@ class Opener {
       auto* const bytes = static_cast<unsigned char*>(info.host_pointer);
       EXPECT_TRUE(std::all_of(bytes, bytes + kSize, [](unsigned char byte) { return byte == 0; }));
       std::fill(bytes, bytes + kSize, static_cast<unsigned char>(0xa5));
-      EXPECT_EQ(count_descriptors(::getpid()), descriptors);
+      const Holdings with = holdings();
+      EXPECT_EQ(with.descriptors, before.descriptors);
+      EXPECT_EQ(with.mappings.size(), before.mappings.size() + 1);
       EXPECT_EQ(carveout_close(memory, nullptr), CARVEOUT_OK);
+      expect_as(before, turn);
     }
   }
   void expect_refused(std::uint64_t bytes, carveout_status_t status) {
-    const std::size_t descriptors = count_descriptors(::getpid());
     options_.bytes = bytes;
-    carveout_t* memory = nullptr;
-    EXPECT_EQ(carveout_open(&options_, &memory, &error_), status) << error_.message;
-    EXPECT_EQ(memory, nullptr);
-    EXPECT_EQ(count_descriptors(::getpid()), descriptors);
+    for (int turn = 0; turn < 2; ++turn) {
+      const Holdings before = holdings();
+      carveout_t* memory = nullptr;
+      EXPECT_EQ(carveout_open(&options_, &memory, &error_), status) << error_.message;
+      EXPECT_EQ(memory, nullptr);
+      expect_as(before, turn);
+    }
   }
 
  private:
+  // What the first turn makes for good is there when it is counted.
+  static void expect_as(const Holdings& before, int turn) {
+    if (turn > 0) {
+      EXPECT_EQ(changed_since(before), "");
+    }
+  }
+
   carveout_options_t options_;
   carveout_error_t error_;
 };
 
 TEST(DarkCardOpener, MapsADumbBuffer) {
-  Opener(CARVEOUT_SOURCE_DRM, nullptr).expect_usable();
+  Opener opener(CARVEOUT_SOURCE_DRM, nullptr);
+  opener.expect_usable();
+  opener.expect_refused(std::uint64_t{1} << 40U, CARVEOUT_ERROR_EXHAUSTED);
 }
 
 TEST(SystemHeapOpener, MapsADmaBuf) {

@@ -13,6 +13,7 @@ struct calls {
   carveout_status_t (*close)(carveout_t*, carveout_error_t*);
   int (*watch_fd)(const carveout_t*);
   int (*is_lender_gone)(const carveout_t*);
+  const char* (*status_name)(int32_t);
 };
 
 static int use_memory(const struct calls* call, carveout_t* memory) {
@@ -42,7 +43,7 @@ static int consume(const struct calls* call) {
   if (status == CARVEOUT_OFF) {
     puts("off");
   } else {
-    printf("refused: %s\n", error.setting);
+    printf("refused: %s (%s) %s\n", call->status_name(status), error.setting, error.message);
   }
   return 0;
 }

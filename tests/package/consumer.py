@@ -26,6 +26,8 @@ library.carveout_get_info.argtypes = [c_void_p, POINTER(Info)]
 library.carveout_close.argtypes = [c_void_p, POINTER(Error)]
 library.carveout_watch_fd.argtypes = [c_void_p]
 library.carveout_is_lender_gone.argtypes = [c_void_p]
+library.carveout_status_name.argtypes = [c_int32]
+library.carveout_status_name.restype = c_char_p
 for call in ("open", "get_info", "close", "watch_fd", "is_lender_gone"):
     getattr(library, "carveout_" + call).restype = c_int
 
@@ -52,7 +54,9 @@ def main():
         use_memory(handle)
     else:
         assert handle.value is None
-        print("off" if status == OFF else f"refused: {error.setting.decode()}")
+        name = library.carveout_status_name(status).decode()
+        refused = f"refused: {name} ({error.setting.decode()}) {error.message.decode()}"
+        print("off" if status == OFF else refused)
 
 
 main()

@@ -22,7 +22,8 @@ static int load_and_consume(void) {
       !find(library, "carveout_get_info", &call.get_info) ||
       !find(library, "carveout_close", &call.close) ||
       !find(library, "carveout_watch_fd", &call.watch_fd) ||
-      !find(library, "carveout_is_lender_gone", &call.is_lender_gone)) {
+      !find(library, "carveout_is_lender_gone", &call.is_lender_gone) ||
+      !find(library, "carveout_status_name", &call.status_name)) {
     return 1;
   }
   const int result = consume(&call);

@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "carveout/carveout.h"
 #include "unit/client_lender_fixture.hpp"
@@ -17,7 +18,8 @@ class CApi : public testing::Test {
  protected:
   void SetUp() override {
     for (const char* row :
-         {"CARVEOUT", "CARVEOUT_SOURCE", "CARVEOUT_MIB", "CARVEOUT_MAP", "CARVEOUT_SOCKET"}) {
+         {"CARVEOUT", "CARVEOUT_SOURCE", "CARVEOUT_MIB", "CARVEOUT_MAP", "CARVEOUT_SOCKET",
+          "CARVEOUT_KEY", "CARVEOUT_KEY_FILE", "CARVEOUT_TIMEOUT_MS"}) {
       ::unsetenv(row);
     }
     std::memset(&error_, 0x55, sizeof error_);
@@ -26,11 +28,13 @@ class CApi : public testing::Test {
     options_.source = CARVEOUT_SOURCE_MEMFD;
     options_.map = CARVEOUT_MAP_HOST;
     options_.bytes = mib(4).count();
+    ASSERT_EQ(open(), CARVEOUT_OK) << error_.message;  // what the first makes for good
+    ASSERT_EQ(carveout_close(std::exchange(handle_, nullptr), nullptr), CARVEOUT_OK);
+    before_ = test::holdings();
   }
   void TearDown() override {
     EXPECT_EQ(carveout_close(handle_, nullptr), CARVEOUT_OK);
-    EXPECT_EQ(test::open_descriptors(), descriptors_);
-    EXPECT_EQ(shared_mappings(), mappings_);
+    EXPECT_EQ(test::changed_since(before_), "");
   }
 
   carveout_status_t open() { return open(&options_); }
@@ -51,14 +55,13 @@ class CApi : public testing::Test {
     EXPECT_THAT(error_.message, testing::HasSubstr(text));
   }
   [[nodiscard]] carveout_info_t info() const {
-    carveout_info_t info;
+    carveout_info_t info{};
     info.struct_size = sizeof info;
     EXPECT_EQ(carveout_get_info(handle_, &info), CARVEOUT_OK);
     return info;
   }
 
-  std::size_t descriptors_ = test::open_descriptors();
-  std::size_t mappings_ = shared_mappings();
+  test::Holdings before_;
   test::TemporaryDirectory directory_;
   carveout_options_t options_;
   carveout_t* handle_ = nullptr;

@@ -1,29 +1,43 @@
-// Every allocation of an opening made to fail in turn: the answer says so, and nothing stays.
+// Every allocation of an opening, and of a closing, made to fail in turn: the answer says so, and
+// nothing stays.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <new>
 #include <string>
+#include <utility>
 
 #include "carveout/carveout.h"
+#include "unit/c_api_driver_fixture.hpp"
 #include "unit/client_lender_fixture.hpp"
 
 namespace {
 // So many succeed still; negative: all do.
 std::atomic<long> left{-1};
+std::atomic<bool> has_failed{false};
 
 void* allocate(std::size_t size) {
   if (left >= 0 && left-- == 0) {
     left = 0;
+    has_failed = true;
     throw std::bad_alloc();
   }
   void* const place = std::malloc(size == 0 ? 1 : size);
   if (place == nullptr) throw std::bad_alloc();
   return place;
+}
+// Runs it with so many allocations; whether they were enough.
+template <typename Body>
+bool had_enough(long enough, const Body& body) {
+  has_failed = false;
+  left = enough;
+  body();
+  left = -1;
+  return !has_failed;
 }
 }  // namespace
 
@@ -33,16 +47,17 @@ void* operator new(std::size_t size) {
 void* operator new[](std::size_t size) {
   return allocate(size);
 }
-void operator delete(void* place) noexcept {
+// Not inline: the compiler would see free() of what new has given.
+[[gnu::noinline]] void operator delete(void* place) noexcept {
   std::free(place);
 }
-void operator delete[](void* place) noexcept {
+[[gnu::noinline]] void operator delete[](void* place) noexcept {
   std::free(place);
 }
-void operator delete(void* place, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* place, std::size_t) noexcept {
   std::free(place);
 }
-void operator delete[](void* place, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete[](void* place, std::size_t) noexcept {
   std::free(place);
 }
 
@@ -61,33 +76,67 @@ class CApiHeap : public testing::Test {
     options_.log = [](void*, int32_t, const char*) {};
   }
 
-  // Opens with each allocation failing in turn, and all after it, until none does; that answer.
+  // Opens with each allocation failing in turn, and all after it, until none does; that answer. All
+  // of it twice: what the first makes for good is there when it is counted.
   carveout_status_t open_until_it_has_enough() {
-    const std::size_t descriptors = test::open_descriptors();
-    const std::size_t mappings = shared_mappings();
+    (void)open_until_it_has_enough(false);
+    return open_until_it_has_enough(true);
+  }
+  carveout_status_t open_until_it_has_enough(bool counted) {
+    const test::Holdings before = test::holdings();
     carveout_error_t error;
     error.struct_size = sizeof error;
     for (long enough = 0; enough < 1000; ++enough) {
       carveout_t* handle = nullptr;
-      left = enough;
-      carveout_status_t status = carveout_open(&options_, &handle, &error);
-      const bool had_enough = left > 0;
-      left = -1;
-      if (had_enough || status != CARVEOUT_ERROR_OUT_OF_HEAP) {
+      carveout_status_t status = CARVEOUT_OK;
+      if (had_enough(enough, [&] { status = carveout_open(&options_, &handle, &error); })) {
         EXPECT_GT(enough, 5) << "nothing has failed";
         if (status == CARVEOUT_OK) status = carveout_close(handle, nullptr);
-        EXPECT_EQ(test::open_descriptors(), descriptors);
+        expect_nothing_stays(before, counted);
         return status;
       }
       EXPECT_EQ(handle, nullptr);
+      EXPECT_EQ(status, CARVEOUT_ERROR_OUT_OF_HEAP);
       EXPECT_STREQ(error.message, "this process has no memory left");
-      EXPECT_EQ(test::open_descriptors(), descriptors) << enough;
-      EXPECT_EQ(shared_mappings(), mappings) << enough;
+      expect_nothing_stays(before, counted);
     }
     ADD_FAILURE() << "there is no end";
     return CARVEOUT_ERROR_INTERNAL;
   }
 
+  void expect_nothing_stays(const test::Holdings& before, bool counted) {
+    EXPECT_EQ(fake_.live(), 0);
+    if (counted) {
+      EXPECT_EQ(test::changed_since(before), "");
+    }
+  }
+  // Opens, and closes with that call refused and each allocation failing in turn.
+  void close_until_it_has_enough(const char* refused, bool counted) {
+    for (long enough = 0; enough < 1000; ++enough) {
+      SCOPED_TRACE(enough);
+      const test::Holdings before = test::holdings();
+      carveout_error_t error;
+      error.struct_size = sizeof error;
+      carveout_t* handle = nullptr;
+      ASSERT_EQ(carveout_open(&options_, &handle, &error), CARVEOUT_OK) << error.message;
+      fake_.fail(refused, 1, cuda::kInvalidValue, true);  // it has been done, all the same
+      carveout_status_t status = CARVEOUT_OK;
+      const bool closed = had_enough(enough, [&] { status = carveout_close(handle, &error); });
+      EXPECT_EQ(error.status, status);
+      expect_nothing_stays(before, counted);
+      if (closed) {
+        EXPECT_GT(enough, 2) << "nothing has failed";
+        EXPECT_EQ(status, CARVEOUT_ERROR_SYSTEM);
+        EXPECT_THAT(error.message, testing::HasSubstr(refused));
+        return;
+      }
+      EXPECT_EQ(status, CARVEOUT_ERROR_OUT_OF_HEAP);
+      EXPECT_STREQ(error.message, "this process has no memory left");
+    }
+    ADD_FAILURE() << "there is no end";
+  }
+
+  test::FakeDriver& fake_ = test::the_driver();
   test::TemporaryDirectory directory_;
   std::string path_ = directory_.path("lend.sock");
   UniqueFd memory_ = test::make_memory(mib(4).count());
@@ -105,10 +154,51 @@ TEST_F(CApiHeap, LeavesNothingThatWasLent) {
   EXPECT_EQ(open_until_it_has_enough(), CARVEOUT_OK);
 }
 
-TEST_F(CApiHeap, LeavesNothingOfARefusal) {
-  const test::ScriptedLender lender(path_, {Answer{{{kFull}}}});
+TEST_F(CApiHeap, LeavesNothingWithTheDriver) {
+  options_.source = CARVEOUT_SOURCE_MEMFD;
+  options_.map = CARVEOUT_MAP_REGISTER;
+  EXPECT_EQ(open_until_it_has_enough(), CARVEOUT_OK);
+  options_.source = CARVEOUT_SOURCE_CUDA;
+  options_.map = CARVEOUT_MAP_VMM;
+  EXPECT_EQ(open_until_it_has_enough(), CARVEOUT_OK);
+  EXPECT_EQ(fake_.broken_rules(), "");
+}
+
+TEST_F(CApiHeap, LeavesNothingThatWasLentWithTheDriver) {
+  const test::ScriptedLender lender(path_, {Answer{{{kGrant, {memory_.get()}}}}});
   options_.socket_path = path_.c_str();
-  EXPECT_EQ(open_until_it_has_enough(), CARVEOUT_ERROR_REFUSED);
+  options_.map = CARVEOUT_MAP_REGISTER;
+  EXPECT_EQ(open_until_it_has_enough(), CARVEOUT_OK);
+  EXPECT_EQ(fake_.broken_rules(), "");
+}
+
+TEST_F(CApiHeap, LeavesNothingOfARefusal) {
+  for (const auto& [reply, status] : {std::pair{kFull, CARVEOUT_ERROR_REFUSED},
+                                      {kWrongKey, CARVEOUT_ERROR_REFUSED},
+                                      {"{", CARVEOUT_ERROR_PROTOCOL},
+                                      {kGrant, CARVEOUT_ERROR_PROTOCOL}}) {
+    const test::ScriptedLender lender(path_, {Answer{{{reply}}}});
+    options_.socket_path = path_.c_str();
+    EXPECT_EQ(open_until_it_has_enough(), status) << reply;
+    ::unlink(path_.c_str());
+  }
+}
+
+// The memory is given back all the same, and there was no memory left for the words.
+TEST_F(CApiHeap, ClosesAllTheSame) {
+  const test::ScriptedLender lender(path_, {Answer{{{kGrant, {memory_.get()}}}}});
+  options_.socket_path = path_.c_str();
+  for (const bool counted : {false, true}) {
+    options_.source = CARVEOUT_SOURCE_MEMFD;
+    options_.map = CARVEOUT_MAP_REGISTER;
+    close_until_it_has_enough("cuCtxPopCurrent", counted);
+    options_.source = CARVEOUT_SOURCE_CUDA;
+    options_.map = CARVEOUT_MAP_VMM;
+    close_until_it_has_enough("cuMemUnmap", counted);
+    options_.source = CARVEOUT_SOURCE_DAEMON;
+    options_.map = CARVEOUT_MAP_REGISTER;
+    close_until_it_has_enough("cuCtxPopCurrent", counted);
+  }
 }
 
 }  // namespace

@@ -1,16 +1,12 @@
-// The one opener: every source, mapped; what is refused leaves nothing; unmapped before given back.
+// The one opener: every source, mapped; what is refused leaves nothing.
 
 #include "client/carveout.hpp"
 
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <sys/mman.h>
 
 #include <algorithm>
-#include <array>
-#include <filesystem>
 #include <map>
 #include <string>
 #include <utility>
@@ -20,27 +16,7 @@
 #include "fake_cuda/fake_driver.hpp"
 #include "unit/client_lender_fixture.hpp"
 #include "unit/drm_fake.hpp"
-
-namespace {
-// What this program has unmapped and closed, in order, while it is recorded.
-std::vector<std::string>* given_up = nullptr;
-void* watched_mapping = nullptr;
-int watched_descriptor = -1;
-}  // namespace
-
-// The linker has all calls come here (--wrap).
-extern "C" {
-int __real_munmap(void* start, std::size_t size);
-int __real_close(int descriptor);
-int __wrap_munmap(void* start, std::size_t size) {
-  if (given_up != nullptr && start == watched_mapping) given_up->emplace_back("unmapped");
-  return __real_munmap(start, size);
-}
-int __wrap_close(int descriptor) {
-  if (given_up != nullptr && descriptor == watched_descriptor) given_up->emplace_back("closed");
-  return __real_close(descriptor);
-}
-}
+#include "unit/rows.hpp"
 
 namespace carveout::client {
 namespace {
@@ -49,13 +25,13 @@ using test::Answer;
 using test::FakeDriver;
 using test::refusal;
 using test::required;
+using test::Rows;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 using testing::StartsWith;
-using Rows = std::map<std::string, std::string>;
 
 struct Has {
   std::size_t descriptors, mappings;
@@ -82,7 +58,8 @@ class ClientCarveout : public testing::Test {
     return directory_.file("meminfo", cat("MemAvailable: ", available.count() >> 10U, " kB\n"));
   }
   [[nodiscard]] Has has() const {
-    return {test::open_descriptors(), shared_mappings(), fake_.live()};
+    const test::Holdings now = test::holdings();
+    return {now.descriptors.size(), now.mappings.size(), fake_.live()};
   }
   [[nodiscard]] Result<Carveout> open(SourceKind source,
                                       MapStrategy map = MapStrategy::kAuto) const {
@@ -96,13 +73,7 @@ class ClientCarveout : public testing::Test {
     return Carveout::open(settings, opening_);
   }
   [[nodiscard]] Result<std::optional<Carveout>> open_as(const Rows& rows) const {
-    return Carveout::open_as_set(
-        [&](const char* row) -> std::optional<std::string> {
-          const auto found = rows.find(row);
-          if (found == rows.end()) return std::nullopt;
-          return found->second;
-        },
-        opening_);
+    return Carveout::open_as_set(test::lookup_in(rows), opening_);
   }
   // Every byte is zero, and can be written.
   static void expect_usable(const volatile void* start, Bytes size) {
@@ -215,39 +186,6 @@ TEST_F(ClientCarveout, OfAGpuIsMappedWhereItLies) {
   EXPECT_EQ(fake_.broken_rules(), "");
 }
 
-TEST_F(ClientCarveout, OfAGpuLeavesNothingWhicheverCallFails) {
-  with_gpu();
-  ASSERT_TRUE(open(SourceKind::kCuda));
-  const Has before = has();
-  for (const char* entry : {"cuDevicePrimaryCtxRetain", "cuMemCreate", "cuMemAddressReserve",
-                            "cuMemExportToShareableHandle", "cuMemImportFromShareableHandle",
-                            "cuMemMap", "cuMemSetAccess", "cuMemsetD8", "cuCtxSynchronize"}) {
-    for (int nth = 1;; ++nth) {
-      ASSERT_LT(nth, 10);
-      // To wait for the device and be told of a failure is to have waited.
-      fake_.fail(entry, nth, cuda::kNotSupported, entry == std::string("cuCtxSynchronize"));
-      const auto carveout = open(SourceKind::kCuda, MapStrategy::kVmm);
-      if (!fake_.has_failed()) {
-        EXPECT_TRUE(carveout) << refusal(carveout);
-        EXPECT_GT(nth, 1) << entry << " is not called at all";
-        break;
-      }
-      EXPECT_THAT(refusal(carveout), HasSubstr(cat(entry, " failed"))) << nth;
-      EXPECT_EQ(has(), before) << entry << ' ' << nth;
-    }
-    fake_.fail(entry, 0);
-  }
-  EXPECT_EQ(fake_.broken_rules(), "");
-}
-
-TEST_F(ClientCarveout, SaysWhatCouldNotBeUndone) {
-  with_gpu();
-  Carveout carveout = required(open(SourceKind::kCuda));
-  fake_.fail("cuMemUnmap");
-  EXPECT_THAT(refusal(carveout.close()), HasSubstr("cuMemUnmap failed"));
-  EXPECT_EQ(carveout.mapping().device_pointer(), 0U);
-}
-
 TEST_F(ClientCarveout, OfACardIsADumbBuffer) {
   test::DrmFake cards;
   cards.add("card0");
@@ -352,24 +290,6 @@ TEST_F(ClientCarveout, ReadsAKeyFileThatTheEnvironmentNames) {
   EXPECT_THAT(lender.events(), ElementsAre("connected", HasSubstr(R"("key":"halibut")")));
 }
 
-TEST_F(ClientCarveout, IsUnmappedBeforeItIsGivenBack) {
-  const test::ScriptedLender lender(socket_, {Answer{{{kGrant, {memory_.get()}}}}});
-  for (const bool by_close : {true, false}) {
-    std::vector<std::string> seen;
-    {
-      Carveout carveout = required(open(SourceKind::kDaemon, MapStrategy::kHost));
-      watched_mapping = carveout.mapping().host_pointer();
-      watched_descriptor = carveout.watch();
-      given_up = &seen;
-      if (by_close) {
-        EXPECT_TRUE(carveout.close());
-      }
-    }
-    given_up = nullptr;
-    EXPECT_THAT(seen, ElementsAre("unmapped", "closed"));
-  }
-}
-
 TEST_F(ClientCarveout, GivesBackWhatCannotBeMapped) {
   test::ScriptedLender lender(socket_, {Answer{{{kGrant, {memory_.get()}}}}});
   const Has before = has();
@@ -382,26 +302,15 @@ TEST_F(ClientCarveout, GivesBackWhatCannotBeMapped) {
   }
 }
 
-TEST_F(ClientCarveout, SaysWhatTheLenderSays) {
-  const test::ScriptedLender lender(socket_, {Answer{{{kFull}}}});
-  const Has before = has();
-  const auto refused = open(SourceKind::kDaemon);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, Code::kRefused);
-  EXPECT_THAT(refusal(refused), HasSubstr("not enough free carveout"));
-  EXPECT_EQ(has(), before);
-}
-
 TEST_F(ClientCarveout, OnlyClosesTheConnectionInAChild) {
   const test::ScriptedLender lender(socket_, {Answer{{{kGrant, {memory_.get()}}}}});
   Carveout carveout = required(open(SourceKind::kDaemon));
   EXPECT_EQ(test::run_in_child([&] {
-              const std::size_t before = test::open_descriptors();
-              const std::size_t mapped = shared_mappings();
+              const Has before = has();
               carveout.abandon_in_child();
-              if (carveout.watch() != -1 || test::open_descriptors() != before - 1) return 1;
+              if (carveout.watch() != -1 || has().descriptors != before.descriptors - 1) return 1;
               static_cast<char*>(carveout.mapping().host_pointer())[0] = 'c';
-              return carveout.close() && shared_mappings() == mapped - 1 ? 0 : 2;
+              return carveout.close() && has().mappings == before.mappings - 1 ? 0 : 2;
             }),
             0);
   EXPECT_FALSE(carveout.lender_gone());

@@ -30,14 +30,22 @@ TEST(ClientDescriptor, KnowsAMemfdAndItsLength) {
   EXPECT_EQ(test::required(examine(empty.get())).length, Bytes(0)) << "which is a length, too";
 }
 
-TEST(ClientDescriptor, LetsNobodyCutAMemfdShort) {
+TEST(ClientDescriptor, LeavesAMemfdAsItIs) {
   const UniqueFd memory(::memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(::ftruncate(memory.get(), 4 << 20), 0);
-  ASSERT_TRUE(examine(memory.get()));
-  EXPECT_EQ(::ftruncate(memory.get(), 2 << 20), -1);
-  const UniqueFd unsealable(::memfd_create("unsealable", MFD_CLOEXEC));
-  ASSERT_EQ(::ftruncate(unsealable.get(), 4 << 20), 0);
-  EXPECT_EQ(test::required(examine(unsealable.get())).length, mib(4));
+  EXPECT_EQ(test::required(examine(memory.get())).length, mib(4));
+  EXPECT_EQ(::fcntl(memory.get(), F_GET_SEALS), 0) << "sealing would wait for a writer";
+}
+
+TEST(ClientDescriptor, TakesNoFileForADmaBufByItsName) {
+  const std::string path = "/dmabuf:carveout-test";
+  const UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!file) GTEST_SKIP() << "waived: / cannot be written";
+  ::unlink(path.c_str());
+  ASSERT_EQ(::ftruncate(file.get(), 4 << 20), 0);
+  const auto found = examine(file.get());
+  ASSERT_FALSE(found);
+  EXPECT_EQ(found.error().code, Code::kProtocol);
 }
 
 TEST(ClientDescriptor, KnowsAMemfdOfHugePages) {

@@ -7,34 +7,18 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstddef>
-#include <fstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "client/lender.hpp"
+#include "support/holdings.hpp"
 #include "support/scripted_lender.hpp"
 #include "unit/helpers.hpp"
 #include "unit/refusal.hpp"
+#include "unit/refusal_table.hpp"
 
 namespace carveout::client {
-
-inline constexpr const char* kGrant = R"({"ok": true, "base": 10739515392, "size": 4194304})";
-inline constexpr const char* kWrongKey = R"({"ok": false, "error": "missing or unknown key"})";
-inline constexpr const char* kFull =
-    R"({"ok": false, "error": "not enough free carveout", "base": 10739515392, )"
-    R"("size": 2145386496, "free": 4194304, "largest": 4194304})";
-
-// Of memory that is shared with others, as lent memory would be.
-[[nodiscard]] inline std::size_t shared_mappings() {
-  std::ifstream maps("/proc/self/maps");
-  std::size_t count = 0;
-  for (std::string range, rights, rest; maps >> range >> rights && std::getline(maps, rest);) {
-    if (rights.ends_with('s')) ++count;
-  }
-  return count;
-}
 
 class ClientLender : public testing::Test {
  protected:
@@ -44,17 +28,15 @@ class ClientLender : public testing::Test {
   }
   [[nodiscard]] Result<Lease> borrow_now() const { return borrow_within(std::chrono::seconds(20)); }
 
-  // The refusal of whatever a lender answers; no descriptor and no mapping stays behind.
+  // The refusal of whatever a lender answers; nothing stays open or mapped.
   [[nodiscard]] Error refused(const std::vector<test::Answer>& answers) const {
     const test::ScriptedLender lender(path_, answers);
     return refused_by_lender();
   }
   [[nodiscard]] Error refused_by_lender() const {
-    const std::size_t descriptors = test::open_descriptors();
-    const std::size_t mapped = shared_mappings();
+    const test::Holdings before = test::holdings();
     const auto lease = borrow_now();
-    EXPECT_EQ(test::open_descriptors(), descriptors);
-    EXPECT_EQ(shared_mappings(), mapped);
+    EXPECT_EQ(test::changed_since(before), "");
     ::unlink(path_.c_str());
     if (lease) throw std::runtime_error("granted");
     EXPECT_THAT(lease.error().describe(),

@@ -95,19 +95,6 @@ TEST_F(ClientWaits, IsNotKeptWaitingBySignals) {
   EXPECT_LT(took, kBound);
 }
 
-TEST_F(ClientWaits, SaysThatTheLenderIsGone) {
-  for (const Then then : {Then::kClose, Then::kHalfClose, Then::kDie}) {
-    EXPECT_EQ(refused({Answer{{}, then}}).code, Code::kClosed);
-  }
-  EXPECT_EQ(refused({Answer{{{""}}}}).code, Code::kClosed) << "an empty datagram is an end";
-  EXPECT_EQ(refused({Answer{{{"", {memory_.get()}}}}}).code, Code::kClosed);
-  test::Script unread;
-  unread.read_requests = false;
-  unread.answer = [](std::string_view, int) { return Answer{{}, Then::kClose}; };
-  const ScriptedLender lender(path_, unread);
-  EXPECT_EQ(refused_by_lender().code, Code::kClosed);
-}
-
 TEST_F(ClientWaits, TakesNoGrantFromALenderThatHadLeftBefore) {
   const UniqueFd listener = test::listen_at(path_, SOCK_SEQPACKET, 1);
   auto connection = test::required(Lender::connect(path_, in(20'000)));

@@ -11,7 +11,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <functional>
-#include <map>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -19,14 +18,16 @@
 #include "client/settings.hpp"
 #include "unit/helpers.hpp"
 #include "unit/refusal.hpp"
+#include "unit/rows.hpp"
 
 namespace carveout::client {
 namespace {
 
+using test::Rows;
+using testing::Contains;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
-using Rows = std::map<std::string, std::string>;
 
 class ClientSettings : public testing::Test {
  protected:
@@ -34,11 +35,9 @@ class ClientSettings : public testing::Test {
   [[nodiscard]] Result<std::optional<Settings>> read(const Rows& rows) {
     asked_.clear();
     return settings_from(
-        [&](const char* row) -> std::optional<std::string> {
+        [&, lookup = test::lookup_in(rows)](const char* row) {
           asked_.emplace_back(row);
-          const auto found = rows.find(row);
-          if (found == rows.end()) return std::nullopt;
-          return found->second;
+          return lookup(row);
         },
         default_key_file_);
   }
@@ -141,59 +140,117 @@ TEST_F(ClientSettings, KnowEverySourceAndMap) {
   }
 }
 
-// Each row with values that it refuses, under a source whose row it is.
-struct BadRow {
-  std::string row;
-  std::string source;
-  std::vector<std::string> values;
+const std::vector<std::string>& all_sources() {
+  static const std::vector<std::string> kSources{"daemon", "drm", "dma-heap", "memfd", "cuda"};
+  return kSources;
+}
+
+// Each row: whose it is, values that it refuses, and one that it takes.
+struct Row {
+  std::string name;
+  std::vector<std::string> sources;
+  std::vector<std::string> bad;
+  std::string good;
+  [[nodiscard]] bool is_of(const std::string& source) const {
+    return std::count(sources.begin(), sources.end(), source) > 0;
+  }
 };
-const std::vector<BadRow>& bad_rows() {
-  static const std::vector<BadRow> kRows{
-      {"CARVEOUT_SOURCE", "daemon", {"", "Daemon", "daemon ", "dma_heap", "none", "daemon,drm"}},
+const std::vector<Row>& table() {
+  static const std::vector<Row> kRows{
+      {"CARVEOUT_SOURCE",
+       all_sources(),
+       {"", "Daemon", "daemon ", "dma_heap", "none", "daemon,drm"},
+       "memfd"},
       {"CARVEOUT_MIB",
-       "daemon",
+       all_sources(),
        {"", "0", "-1", "+1", " 1", "1 ", "1MiB", "1.5", "1e3", "0x10", "1073741825", "all",
         "17592186044417", "18446744073709551615", "18446744073709551616",
-        "99999999999999999999999"}},
-      {"CARVEOUT_MAP", "daemon", {"", "Auto", "cuda", "vmm,host"}},
-      {"CARVEOUT_SOCKET", "daemon", {"", std::string(108, 's')}},
-      {"CARVEOUT_KEY", "daemon", {"", std::string(256, 'k'), "hunter\xff"}},
-      {"CARVEOUT_KEY_FILE", "daemon", {"", "/no/such/file", "/dev/null", "/dev/zero", "/"}},
+        "99999999999999999999999"},
+       "12"},
+      {"CARVEOUT_MAP", all_sources(), {"", "Auto", "cuda", "vmm,host"}, "register"},
+      {"CARVEOUT_SOCKET", {"daemon"}, {"", std::string(108, 's')}, "some/socket"},
+      {"CARVEOUT_KEY", {"daemon"}, {"", std::string(256, 'k'), "hunter\xff"}, "hunter2"},
+      {"CARVEOUT_KEY_FILE",
+       {"daemon"},
+       {"", "/no/such/file", "/dev/null", "/dev/zero", "/"},
+       "/etc/passwd"},
       {"CARVEOUT_TIMEOUT_MS",
-       "daemon",
-       {"", "0", "-1", "1s", "1.5", " 1", "86400001", "18446744073709551616"}},
-      {"CARVEOUT_DRM_CARD", "drm", {"", "card0", "dev/dri/card0", "/" + std::string(4096, 'c')}},
+       {"daemon"},
+       {"", "0", "-1", "1s", "1.5", " 1", "86400001", "18446744073709551616"},
+       "250"},
+      {"CARVEOUT_DRM_CARD",
+       {"drm"},
+       {"", "card0", "dev/dri/card0", "/" + std::string(4096, 'c')},
+       "/dev/dri/card0"},
       {"CARVEOUT_HEAP",
-       "dma-heap",
-       {"", ".", "..", "a/b", "/dev/dma_heap/system", std::string(256, 'h')}},
+       {"dma-heap"},
+       {"", ".", "..", "a/b", "/dev/dma_heap/system", std::string(256, 'h')},
+       "system"},
   };
   return kRows;
 }
 
-TEST_F(ClientSettings, NameTheRowThatIsBad) {
-  for (const BadRow& bad : bad_rows()) {
-    for (const std::string& value : bad.values) {
-      SCOPED_TRACE(bad.row + "=" + value);
-      Rows rows{{"CARVEOUT", "1"}, {"CARVEOUT_SOURCE", bad.source}};
-      rows[bad.row] = value;
-      expect_refused(rows, bad.row, value.size() > 6 ? value : "");
+// As little as makes that source complete.
+Rows rows_of(const std::string& source) {
+  Rows rows{{"CARVEOUT", "1"}, {"CARVEOUT_SOURCE", source}};
+  if (source == "dma-heap") rows["CARVEOUT_HEAP"] = "reserved";
+  return rows;
+}
+
+TEST_F(ClientSettings, NameTheRowThatIsBadUnderEverySourceThatHasIt) {
+  for (const Row& row : table()) {
+    for (const std::string& source : row.sources) {
+      for (const std::string& value : row.bad) {
+        SCOPED_TRACE(source + ": " + row.name + "=" + value);
+        Rows rows = rows_of(source);
+        rows[row.name] = value;
+        expect_refused(rows, row.name, value.size() > 6 ? value : "");
+      }
     }
   }
 }
 
+TEST_F(ClientSettings, ReadEveryonesRowsUnderEverySource) {
+  for (const std::string& source : all_sources()) {
+    Rows rows = rows_of(source);
+    rows["CARVEOUT_MIB"] = "12";
+    rows["CARVEOUT_MAP"] = "external";
+    const Settings settings = required(rows);
+    EXPECT_EQ(name_of(settings.source), source);
+    EXPECT_EQ(settings.size, mib(12)) << source;
+    EXPECT_EQ(settings.map, MapStrategy::kExternal) << source;
+  }
+}
+
+// Not even whether they are set.
 TEST_F(ClientSettings, IgnoreTheRowsOfOtherSources) {
-  const std::vector<std::string> common{"CARVEOUT_SOURCE", "CARVEOUT_MIB", "CARVEOUT_MAP"};
-  default_key_file_ = directory_.path("missing");
-  for (const std::string source : {"daemon", "drm", "dma-heap", "memfd", "cuda"}) {
-    Rows rows{{"CARVEOUT", "1"}, {"CARVEOUT_SOURCE", source}};
-    if (source == "daemon") rows["CARVEOUT_KEY"] = "secret";
-    if (source == "dma-heap") rows["CARVEOUT_HEAP"] = "system";
-    for (const BadRow& bad : bad_rows()) {
-      const bool everyones = std::find(common.begin(), common.end(), bad.row) != common.end();
-      if (!everyones && bad.source != source) rows[bad.row] = bad.values.front();
+  for (const std::string& source : all_sources()) {
+    const Settings without = required(rows_of(source));
+    for (const Row& row : table()) {
+      if (row.is_of(source)) continue;
+      std::vector<std::string> values = row.bad;
+      values.push_back(row.good);
+      for (const std::string& value : values) {
+        SCOPED_TRACE(source + ": " + row.name + "=" + value);
+        Rows rows = rows_of(source);
+        rows[row.name] = value;
+        const Settings with = required(rows);
+        EXPECT_THAT(asked_, Not(Contains(row.name)));
+        EXPECT_EQ(with.socket, without.socket);
+        EXPECT_EQ(with.key.has_value(), without.key.has_value());
+        EXPECT_EQ(with.key_file, without.key_file);
+        EXPECT_EQ(with.timeout, without.timeout);
+        EXPECT_EQ(with.card, without.card);
+        EXPECT_EQ(with.heap, without.heap);
+      }
     }
-    const auto settings = read(rows);
-    EXPECT_TRUE(settings) << source << ": " << settings.error().describe();
+  }
+}
+
+TEST_F(ClientSettings, ReadNoKeyFileForASourceWithoutAKey) {
+  default_key_file_ = directory_.path("missing");
+  for (const std::string& source : all_sources()) {
+    EXPECT_EQ(read(rows_of(source)).has_value(), source != "daemon") << source;
   }
 }
 

@@ -17,6 +17,7 @@ using cuda::File;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 constexpr Bytes kSize = mib(4);
 
@@ -109,6 +110,37 @@ TEST(CudaAuto, WorksForTheProcessorWithoutAnyCuda) {
   }
 }
 
+// A device that was asked for is not given up for the processor.
+TEST(CudaAuto, ForADeviceNeverEndsAtTheProcessor) {
+  FakeDriver fake;
+  fake.set("register", 0);
+  fake.set("dma-buf", 0);
+  ASSERT_TRUE(cuda::Driver::load(fake.library()));
+  const TemporaryDirectory nothing;
+  for (const DescriptorKind kind : {DescriptorKind::kMemfd, DescriptorKind::kDmaBuf}) {
+    const UniqueFd file = make_file(kind, kSize);
+    const Footprint before = footprint(fake);
+    for (const std::string& library : {fake.library(), nothing.path("libcuda.so.1")}) {
+      const auto none = cuda::map({kind, file.get(), kSize}, {.device = 0, .library = library});
+      ASSERT_FALSE(none) << library;
+      EXPECT_THAT(none.error().describe(), HasSubstr("register: "));
+      EXPECT_THAT(none.error().describe(), Not(HasSubstr("host: ")));
+      EXPECT_EQ(none.error().code, library == fake.library() ? Code::kSystem : Code::kNotFound);
+    }
+    auto settings = fake.settings(MapStrategy::kHost);
+    settings.device = 0;
+    const int calls = fake.calls();
+    const auto refused = map({kind, file.get(), kSize}, settings);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::kInvalid);
+    EXPECT_THAT(refused.error().describe(), HasSubstr("cannot be done by host for device 0"));
+    EXPECT_EQ(fake.calls(), calls);
+    EXPECT_EQ(footprint(fake), before);
+    EXPECT_FALSE(cuda::is_allowed(MapStrategy::kHost, kind, 0));
+    EXPECT_TRUE(cuda::is_allowed(MapStrategy::kHost, kind, std::nullopt));
+  }
+}
+
 TEST(CudaAuto, GivesEveryReasonWhereNothingWorks) {
   const TemporaryDirectory nothing;
   const UniqueFd file = make_file(DescriptorKind::kNvidiaFile, kSize);
@@ -122,6 +154,7 @@ TEST(CudaAuto, GivesEveryReasonWhereNothingWorks) {
   const auto refused = map(lent, fake.settings());
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kExhausted);
+  EXPECT_EQ(refused.error().cuda_result, cuda::kOutOfMemory);
   EXPECT_EQ(refused.error().number, 0);
   const std::string text = refused.error().describe();
   EXPECT_THAT(text, HasSubstr("mapping 4 MiB of an NVIDIA file"));

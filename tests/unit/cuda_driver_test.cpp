@@ -87,6 +87,26 @@ TEST(CudaDriver, SaysWhatItsInitialisationSaysAndMayBeTriedAgain) {
   EXPECT_TRUE(Driver::load(fake.library()));
 }
 
+TEST(CudaDriver, IsNotLoadedByHalves) {
+  for (const char* entry : {"cuInit", "cuDriverGetVersion"}) {
+    FakeDriver fake;
+    for (const bool performed : {false, true}) {
+      const Footprint before = footprint(fake);
+      fake.fail(entry, 1, cuda::kOperatingSystem, performed);
+      const auto driver = Driver::load(fake.library());
+      ASSERT_FALSE(driver) << entry;
+      EXPECT_THAT(driver.error().describe(), HasSubstr(cat(entry, " failed: ")));
+      EXPECT_EQ(driver.error().code, Code::kSystem);
+      EXPECT_EQ(driver.error().cuda_result, cuda::kOperatingSystem);
+      EXPECT_EQ(changes(before, footprint(fake)), std::vector<std::string>());
+    }
+    const auto driver = Driver::load(fake.library());
+    ASSERT_TRUE(driver) << entry;
+    EXPECT_TRUE((*driver)->usable());
+    EXPECT_EQ((*driver)->version(), 13000);
+  }
+}
+
 TEST(CudaDriver, NamesAResultThatTheDriverDoesNotKnow) {
   FakeDriver fake;
   fake.fail("cuInit", 1, 4711);

@@ -218,6 +218,24 @@ TEST(FakeCudaStart, WantsToBeInitialised) {
 }
 
 // NOLINTBEGIN(concurrency-mt-unsafe): in a child of one thread
+// As the driver's own does: whoever has registered something earlier is called after it.
+TEST(FakeCudaEnd, ComesWhereItWasInitialisedAndEndsWhoeverCallsItAfterwards) {
+  static FakeDriver* the_fake = nullptr;
+  FakeDriver fake;
+  the_fake = &fake;
+  const auto call = [] { (void)the_fake->current(); };
+  for (const bool before : {true, false}) {
+    EXPECT_EQ(run_in_child([&] {
+                if (::freopen("/dev/null", "w", stderr) == nullptr) return 1;
+                if (before) std::atexit(call);
+                if (fake.call(cuda::kInit)(0) != cuda::kSuccess) return 2;
+                if (!before) std::atexit(call);
+                std::exit(0);
+              }),
+              before ? fake_cuda::kBroken : 0);
+  }
+}
+
 TEST(FakeCudaEnvironment, FailsCallsAndSetsKnobs) {
   EXPECT_EQ(run_in_child([] {
               ::setenv("FAKE_CUDA_FAIL", "cuMemAddressReserve:2,cuInit:1", 1);

@@ -22,6 +22,7 @@ namespace {
 using cuda::File;
 using cuda::Mapping;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 constexpr Bytes kSize = mib(4);
 
@@ -60,6 +61,9 @@ void PrintTo(const Way& way, std::ostream* out) {
 class CudaStrategy : public testing::TestWithParam<Way> {
  protected:
   CudaStrategy() { fake_.set("dma-buf", 1); }
+  [[nodiscard]] static std::optional<int> device_zero() {
+    return GetParam().has_device_pointer ? std::optional<int>(0) : std::nullopt;
+  }
   FakeDriver fake_;
 };
 
@@ -75,6 +79,7 @@ TEST_P(CudaStrategy, MapsTheMemoryAndTakesItsHandsOffIt) {
     EXPECT_EQ(mapping->size(), kSize);
     EXPECT_TRUE(mapping->why_not().empty());
     EXPECT_EQ(mapping->device_pointer() != 0, GetParam().has_device_pointer);
+    EXPECT_EQ(mapping->device(), device_zero());
     EXPECT_EQ(mapping->host_pointer() != nullptr, GetParam().has_host_pointer);
     expect_same_memory(*mapping, file.get());
     if (GetParam().has_device_pointer) {
@@ -122,6 +127,7 @@ TEST_P(CudaStrategy, UnmapsOnceAndIsThenNothing) {
     EXPECT_TRUE(mapping->unmap());
     EXPECT_EQ(mapping->device_pointer(), 0U);
     EXPECT_EQ(mapping->host_pointer(), nullptr);
+    EXPECT_EQ(mapping->device(), std::nullopt);
     EXPECT_EQ(footprint(fake_), before);
   }
   EXPECT_EQ(fake_.broken_rules(), "");
@@ -143,7 +149,7 @@ TEST_P(CudaStrategy, MovesWithItsMemory) {
     EXPECT_TRUE(first->unmap());
     expect_same_memory(moved, one.get());
     moved = *std::move(second);
-    EXPECT_EQ(footprint(fake_), with_one);
+    EXPECT_THAT(changes(with_one, footprint(fake_)), IsEmpty());
     expect_same_memory(moved, two.get());
     Mapping& itself = moved;
     moved = std::move(itself);
@@ -174,7 +180,7 @@ TEST_P(CudaStrategy, BelongsToTheCallersContextIfThereIsOne) {
   const cuda::CUcontext own = fake_.make_context(0);
   ASSERT_EQ(fake_.call(cuda::kCtxPushCurrent)(own), cuda::kSuccess);
   const UniqueFd file = make_file(GetParam().kind, kSize);
-  const Footprint before = footprint(fake_);
+  const Footprint before = footprint_of_files(fake_);
   auto mapping = map({GetParam().kind, file.get(), kSize}, fake_.settings(GetParam().strategy));
   ASSERT_TRUE(mapping);
   EXPECT_EQ(fake_.current(), own);
@@ -185,7 +191,7 @@ TEST_P(CudaStrategy, BelongsToTheCallersContextIfThereIsOne) {
     EXPECT_EQ(fake_.current(), nullptr);
   }).join();
   EXPECT_EQ(fake_.current(), own);
-  EXPECT_EQ(footprint(fake_), before);
+  EXPECT_EQ(footprint_of_files(fake_), before);
   EXPECT_EQ(fake_.broken_rules(), "");
 }
 
@@ -195,7 +201,17 @@ TEST_P(CudaStrategy, MapsForTheDeviceAskedFor) {
   const UniqueFd file = make_file(GetParam().kind, kSize);
   auto settings = fake_.settings(GetParam().strategy);
   settings.device = 1;
-  EXPECT_TRUE(map({GetParam().kind, file.get(), kSize}, settings));
+  {
+    const auto mapping = map({GetParam().kind, file.get(), kSize}, settings);
+    ASSERT_TRUE(mapping) << mapping.error().describe();
+    EXPECT_EQ(mapping->device(), 1);
+  }
+  // The current context's, where none is asked for.
+  ASSERT_EQ(fake_.call(cuda::kCtxPushCurrent)(fake_.make_context(1)), cuda::kSuccess);
+  settings.device = std::nullopt;
+  EXPECT_EQ(map({GetParam().kind, file.get(), kSize}, settings)->device(), 1);
+  cuda::CUcontext popped = nullptr;
+  ASSERT_EQ(fake_.call(cuda::kCtxPopCurrent)(&popped), cuda::kSuccess);
   settings.device = 2;
   const auto none = map({GetParam().kind, file.get(), kSize}, settings);
   ASSERT_FALSE(none);
@@ -207,7 +223,7 @@ TEST_P(CudaStrategy, MapsForTheDeviceAskedFor) {
 TEST_P(CudaStrategy, MapsInManyThreadsAtOnce) {
   ASSERT_TRUE(cuda::Driver::load(fake_.library()));
   const UniqueFd file = make_file(GetParam().kind, kSize);
-  const Footprint before = footprint(fake_);
+  const Footprint before = footprint_of_files(fake_);
   {
     std::vector<std::jthread> threads;
     for (int i = 0; i < 4; ++i) {
@@ -220,7 +236,7 @@ TEST_P(CudaStrategy, MapsInManyThreadsAtOnce) {
       });
     }
   }
-  EXPECT_EQ(footprint(fake_), before);
+  EXPECT_EQ(footprint_of_files(fake_), before);
   EXPECT_EQ(fake_.broken_rules(), "");
 }
 

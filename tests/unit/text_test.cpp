@@ -38,6 +38,14 @@ TEST(Printable, EscapesEveryControlCharacter) {
   }
 }
 
+TEST(Printable, KeepsLinesOneAndInTheirDirection) {
+  for (const char* turn :
+       {"\u200e", "\u200f", "\u2028", "\u2029", "\u202a", "\u202e", "\u2066", "\u2069"})
+    EXPECT_EQ(printable(turn, 10).find(turn), std::string::npos) << turn;
+  for (const char* plain : {"\u200d", "\u2010", "\u2027", "\u202f", "\u2065", "\u206a"})
+    EXPECT_EQ(printable(plain, 10), plain);
+}
+
 TEST(Printable, EscapesC1ControlsButNotWhatFollowsThem) {
   EXPECT_EQ(printable("\xc2\x80", 10), "\\xc2\\x80");
   EXPECT_EQ(printable("\xc2\x9b"

@@ -103,7 +103,8 @@ int run_claim(const Settings& settings) {
     if (settings.json) {
       std::cout << "{\"bytes\": " << held->loan().size.count() << "}" << std::endl;
     } else {
-      std::cout << "holding " << format_bytes(held->loan().size) << " until interrupted" << std::endl;
+      std::cout << "holding " << format_bytes(held->loan().size) << " until interrupted"
+                << std::endl;
     }
   });
   return ended ? kDone : complain(ended.error());

@@ -25,6 +25,7 @@ int main() try {
   std::cout << "off\n";
   return 0;
 } catch (const carveout::Failure& failure) {
-  std::cout << "refused: " << failure.setting() << '\n';
+  std::cout << "refused: " << carveout_status_name(failure.status()) << " (" << failure.setting()
+            << ") " << failure.what() << '\n';
   return 0;
 }
