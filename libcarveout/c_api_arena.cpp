@@ -3,7 +3,6 @@
 #include <limits>
 #include <memory>
 #include <new>
-#include <vector>
 
 #include "arena/blocks.hpp"
 #include "arena/planes.hpp"
@@ -39,15 +38,6 @@ bool is_range(std::uint64_t base, std::uint64_t bytes) {
   return bytes <= std::numeric_limits<std::uint64_t>::max() - base;
 }
 
-// The caller's, one by one: no array of ours has to be allocated for a few.
-std::vector<Plane> read(const carveout_plane_t* plan, std::size_t count) {
-  std::vector<Plane> planes;
-  planes.reserve(count);
-  for (std::size_t i = 0; i < count; ++i)
-    planes.push_back({Bytes(plan[i].bytes), Bytes(plan[i].alignment)});
-  return planes;
-}
-
 carveout_status_t of(Blocks::GivenBack answer) {
   return answer == Blocks::GivenBack::kDone ? CARVEOUT_OK : CARVEOUT_ERROR_INVALID;
 }
@@ -74,11 +64,15 @@ carveout_status_t carveout_planes_place(carveout_planes_t* planes, carveout_plan
     if (planes == nullptr || (plan == nullptr && count != 0) || plan_id == nullptr) {
       return answer(bad("carveout_planes_place()", "planes, plan or plan_id is NULL"), error);
     }
-    std::vector<Bytes> offsets(count);
-    const auto placed = planes->planes.place(read(plan, count), offsets);
+    const auto placed = planes->planes.place(
+        count,
+        [plan](std::size_t i) {
+          return Plane{Bytes(plan[i].bytes), Bytes(plan[i].alignment)};
+        },
+        [plan, planes](std::size_t i, Bytes offset) {
+          plan[i].address = planes->base + offset.count();
+        });
     if (!placed) return answer(placed.error(), error);
-    for (std::size_t i = 0; i < count; ++i)
-      plan[i].address = planes->base + offsets[i].count();
     *plan_id = *placed;
     return answer(CARVEOUT_OK, error);
   });

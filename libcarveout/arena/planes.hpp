@@ -3,6 +3,8 @@
 // A region of memory in which plans are placed: several planes (a layer's keys, a layer's values)
 // at once, whole or not at all. It counts offsets only, and touches nothing.
 
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -46,6 +48,27 @@ class Planes {
   // length), kExhausted (the message says which plane was the first without room, and how much
   // there is); `offsets` is as it was then. Constant time a plane.
   Result<PlanId> place(std::span<const Plane> plan, std::span<Bytes> offsets);
+
+  // The same of planes that are kept otherwise: plane(i) of `count`, and told(i, offset).
+  template <typename Get, typename Tell>
+  Result<PlanId> place(std::size_t count, const Get& plane, const Tell& told) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const Bytes start = plans_.empty() ? Bytes(0) : plans_.back().end;
+    Walk walk{base_, region_.count(), start.count(), 0};
+    // Twice, so that nothing is told where not all of it is placed.
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!walk.take(plane(i))) return why_not(i, plane(i), Bytes(walk.at), start);
+    }
+    if (count == 0) return no_planes();
+    const PlanId id = add(start, Bytes(walk.at), Bytes(walk.padding));
+    walk.at = start.count();
+    for (std::size_t i = 0; i < count; ++i) {
+      (void)walk.take(plane(i));
+      told(i, Bytes(walk.begin));
+    }
+    return id;
+  }
+
   // kInvalid for what is not placed: given back before, or another arena's.
   Result<void> give_back(PlanId plan);
 
@@ -60,6 +83,31 @@ class Planes {
     bool given_back;
   };
 
+  // From plane to plane.
+  struct Walk {
+    std::uint64_t base, region, at, padding;
+    std::uint64_t begin = 0;  // of the last one
+
+    bool take(const Plane& plane) {
+      const std::uint64_t unit = plane.alignment.count();
+      const std::uint64_t size = plane.size.count();
+      // Also 0 for an alignment of 0; `at` is never beyond the region.
+      const std::uint64_t before = (std::uint64_t{0} - (base + at)) & (unit - 1);
+      if (size == 0 || !std::has_single_bit(unit) || before > region - at ||
+          size > region - at - before) {
+        return false;
+      }
+      begin = at + before;
+      padding += before;
+      at = begin + size;
+      return true;
+    }
+  };
+
+  // Of a plane that was not taken.
+  Error why_not(std::size_t index, const Plane& plane, Bytes at, Bytes start);
+  static Error no_planes();
+  PlanId add(Bytes start, Bytes end, Bytes padding);
   void drop_last();
 
   const std::uint64_t base_;
