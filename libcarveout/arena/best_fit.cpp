@@ -41,7 +41,8 @@ bool BestFit::give_back(Bytes offset) {
     ++counted_.refused;
     return false;
   }
-  auto [start, size] = *piece;
+  std::uint64_t start = piece->first;
+  std::uint64_t size = piece->second;
   taken_.erase(piece);
   counted_.in_use = counted_.in_use - Bytes(size);
   --counted_.pieces;
