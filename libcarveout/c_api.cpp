@@ -1,4 +1,4 @@
-// The C ABI: structures in and out, handles, and the wall that no exception passes.
+// The C ABI: memory that is borrowed and mapped.
 
 #include <pthread.h>
 
@@ -16,16 +16,22 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "c_api_wall.hpp"
 #include "carveout/carveout.h"
 #include "client/carveout.hpp"
 
 using carveout::Bytes;
 using carveout::cat;
-using carveout::Code;
 using carveout::DescriptorKind;
 using carveout::Error;
 using carveout::MapStrategy;
 using carveout::Result;
+using carveout::c_api::answer;
+using carveout::c_api::bad;
+using carveout::c_api::give;
+using carveout::c_api::is_usable;
+using carveout::c_api::Uncancelled;
+using carveout::c_api::walled;
 using carveout::client::Carveout;
 using carveout::client::LogLevel;
 using carveout::client::Opening;
@@ -49,130 +55,6 @@ constexpr std::string_view kHeaderVersion =
 #ifdef CARVEOUT_PROJECT_VERSION
 static_assert(kHeaderVersion == CARVEOUT_PROJECT_VERSION, "carveout.h is of another version");
 #endif
-
-// The sizes that the structures had in the first version: a caller's is never smaller.
-constexpr std::size_t kFirstOptions = 96;
-constexpr std::size_t kFirstError = 1080;
-constexpr std::size_t kFirstInfo = 88;
-static_assert(sizeof(void*) != 8 ||
-              (sizeof(carveout_options_t) == kFirstOptions &&
-               sizeof(carveout_error_t) == kFirstError && sizeof(carveout_info_t) == kFirstInfo));
-
-// Structures begin with struct_size, and no caller's version is shorter than the first.
-template <typename Struct>
-constexpr std::size_t first_size() {
-  if constexpr (std::is_same_v<Struct, carveout_options_t>) return kFirstOptions;
-  if constexpr (std::is_same_v<Struct, carveout_error_t>) return kFirstError;
-  return kFirstInfo;
-}
-
-template <typename Struct>
-bool is_usable(const Struct* given) {
-  constexpr std::size_t kMost = 65536;  // no version's: the field was not set
-  return given != nullptr && given->struct_size >= first_size<Struct>() &&
-         given->struct_size <= kMost;
-}
-
-// As much of it as the caller knows. What only the caller knows becomes zero.
-template <typename Struct>
-void give(Struct value, Struct* to) {
-  const std::size_t size = to->struct_size;
-  value.struct_size = size;
-  std::memcpy(to, &value, std::min(size, sizeof value));
-  if (size > sizeof value) {
-    std::memset(reinterpret_cast<char*>(to) + sizeof value, 0, size - sizeof value);
-  }
-}
-
-carveout_status_t status_of(Code code) {
-  switch (code) {
-    case Code::kSystem:
-      return CARVEOUT_ERROR_SYSTEM;
-    case Code::kInvalid:
-      return CARVEOUT_ERROR_INVALID;
-    case Code::kNotFound:
-      return CARVEOUT_ERROR_NOT_FOUND;
-    case Code::kExhausted:
-      return CARVEOUT_ERROR_EXHAUSTED;
-    case Code::kRefused:
-      return CARVEOUT_ERROR_REFUSED;
-    case Code::kTimedOut:
-      return CARVEOUT_ERROR_TIMED_OUT;
-    case Code::kProtocol:
-      return CARVEOUT_ERROR_PROTOCOL;
-    case Code::kClosed:
-      return CARVEOUT_ERROR_CLOSED;
-  }
-  return CARVEOUT_ERROR_INTERNAL;
-}
-
-// Cut where it must be, between two characters, and marked.
-template <std::size_t N>
-void copy_text(std::string_view text, char (&to)[N]) {  // NOLINT: C's
-  constexpr std::string_view kCut = "...";
-  if (text.size() < N) {
-    *std::copy(text.begin(), text.end(), to) = '\0';
-    return;
-  }
-  std::size_t length = N - 1 - kCut.size();
-  while (length > 0 && (static_cast<unsigned char>(text[length]) & 0xc0U) == 0x80U)
-    --length;
-  char* const end = std::copy_n(text.begin(), length, to);
-  *std::copy(kCut.begin(), kCut.end(), end) = '\0';
-}
-
-carveout_status_t answer(carveout_status_t status, carveout_error_t* error,
-                         std::string_view setting = {}, std::string_view message = {},
-                         int number = 0, int cuda_result = 0) {
-  if (!is_usable(error)) return status;
-  carveout_error_t value{};
-  value.status = status;
-  value.system_errno = number;
-  value.cuda_result = cuda_result;
-  copy_text(setting, value.setting);
-  copy_text(message, value.message);
-  give(value, error);
-  return status;
-}
-
-carveout_status_t answer(const Error& problem, carveout_error_t* error) {
-  const bool row = problem.context.starts_with("CARVEOUT");
-  return answer(status_of(problem.code), error, row ? problem.context : "", problem.describe(),
-                problem.number, problem.cuda_result);
-}
-
-Error bad(const char* context, std::string message) {
-  return Error{Code::kInvalid, 0, context, std::move(message)};
-}
-
-// The calling thread cannot be cancelled: what would unwind it could not pass the wall.
-class Uncancelled {
- public:
-  Uncancelled() { ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
-  Uncancelled(const Uncancelled&) = delete;
-  Uncancelled& operator=(const Uncancelled&) = delete;
-  Uncancelled(Uncancelled&&) = delete;
-  Uncancelled& operator=(Uncancelled&&) = delete;
-  ~Uncancelled() { ::pthread_setcancelstate(before_, nullptr); }
-
- private:
-  int before_ = PTHREAD_CANCEL_ENABLE;
-};
-
-// The wall. Nothing here allocates.
-template <typename Body>
-carveout_status_t walled(carveout_error_t* error, const Body& body) noexcept {
-  const Uncancelled uncancelled;
-  try {
-    return body();
-  } catch (const std::bad_alloc&) {
-    return answer(CARVEOUT_ERROR_OUT_OF_HEAP, error, {}, "this process has no memory left");
-  } catch (const std::exception& problem) {
-    return answer(CARVEOUT_ERROR_INTERNAL, error, {}, problem.what());
-  } catch (...) {
-    return answer(CARVEOUT_ERROR_INTERNAL, error, {}, "an unknown exception");
-  }
-}
 
 // The options as this version knows them, or what is wrong with what was given.
 Result<carveout_options_t> read(const carveout_options_t* given) {

@@ -285,6 +285,110 @@ CARVEOUT_API void carveout_after_fork_in_child(carveout_t* handle) CARVEOUT_NOEX
 CARVEOUT_API carveout_status_t carveout_close(carveout_t* handle,
                                               carveout_error_t* error) CARVEOUT_NOEXCEPT;
 
+/* ---- Arenas: what an engine carves from memory that it has mapped ----
+ *
+ * They count addresses and touch nothing: `base` may be a device_pointer, a host_pointer, or a part
+ * of either. They know nothing of the handle whose memory it is: destroy them, or stop using what
+ * they gave, before carveout_close(). Any calls on one arena from any threads at once, but
+ * ..._destroy(), which is alone and the last. None blocks longer than another thread's call on the
+ * same arena. */
+
+/* Planes: a plan of several (each layer's keys and values) is placed whole or not at all. */
+typedef struct carveout_planes carveout_planes_t;
+
+typedef struct carveout_plane {
+  uint64_t bytes;     /* not 0 */
+  uint64_t alignment; /* of the address; a power of two */
+  uint64_t address;   /* written where the plan is placed */
+} carveout_plane_t;
+
+typedef struct carveout_planes_statistics {
+  size_t struct_size;
+  uint64_t bytes;      /* of the arena: in_use + holes + free */
+  uint64_t in_use;     /* of plans that are placed, with what alignment costs */
+  uint64_t peak;       /* the most that in_use has been */
+  uint64_t padding;    /* of in_use: what alignment costs */
+  uint64_t holes;      /* given back, but a plan behind it is still placed */
+  uint64_t free;       /* behind the last plan: what the next one can have */
+  uint64_t plans;      /* that are placed */
+  uint64_t placed;     /* so often */
+  uint64_t not_placed; /* so often there was no room */
+} carveout_planes_statistics_t;
+
+/* *planes receives the arena, which the caller owns; NULL after an error. CARVEOUT_ERROR_INVALID
+ * for NULL, and where base + bytes is beyond 2^64. */
+CARVEOUT_API carveout_status_t carveout_planes_create(uint64_t base, uint64_t bytes,
+                                                      carveout_planes_t** planes,
+                                                      carveout_error_t* error) CARVEOUT_NOEXCEPT;
+
+/* Places `count` planes in their order and writes the address of each, and *plan_id, by which it is
+ * given back. Constant time a plane. CARVEOUT_ERROR_EXHAUSTED: not all of them fit, nothing is
+ * placed and nothing written but the error, which says which plane was the first without room.
+ * CARVEOUT_ERROR_INVALID: no planes, an empty one, an alignment that is none. */
+CARVEOUT_API carveout_status_t carveout_planes_place(carveout_planes_t* planes,
+                                                     carveout_plane_t* plan, size_t count,
+                                                     uint64_t* plan_id,
+                                                     carveout_error_t* error) CARVEOUT_NOEXCEPT;
+
+/* Gives a whole plan back. It can be had again once all that was placed behind it has been given
+ * back as well. CARVEOUT_ERROR_INVALID, and nothing changed, for what is not placed. */
+CARVEOUT_API carveout_status_t carveout_planes_give_back(carveout_planes_t* planes,
+                                                         uint64_t plan_id,
+                                                         carveout_error_t* error) CARVEOUT_NOEXCEPT;
+
+/* CARVEOUT_ERROR_INVALID, and nothing written, where either is NULL or struct_size is none. */
+CARVEOUT_API carveout_status_t carveout_planes_get_statistics(
+    const carveout_planes_t* planes, carveout_planes_statistics_t* statistics) CARVEOUT_NOEXCEPT;
+
+/* NULL is ignored. */
+CARVEOUT_API void carveout_planes_destroy(carveout_planes_t* planes) CARVEOUT_NOEXCEPT;
+
+/* Blocks of one size: paged KV. A block's index is what a block table holds. */
+typedef struct carveout_blocks carveout_blocks_t;
+
+typedef struct carveout_blocks_statistics {
+  size_t struct_size;
+  uint64_t first; /* the address of block 0 */
+  uint64_t block_bytes;
+  uint64_t stride_bytes; /* from one block's address to the next one's */
+  uint64_t taken;        /* so often */
+  uint64_t not_had;      /* so often there was none */
+  uint64_t refused;      /* so often one was given back that was not taken, or none */
+  uint32_t blocks;
+  uint32_t in_use;
+  uint32_t peak; /* the most that in_use has been */
+  uint32_t reserved;
+} carveout_blocks_statistics_t;
+
+/* As many blocks as fit into base to base + bytes, the first and each of them at a multiple of
+ * `alignment` (a power of two). *blocks receives the arena, which the caller owns; NULL after an
+ * error. CARVEOUT_ERROR_EXHAUSTED where not one fits, or 2^32 - 2 or more would;
+ * CARVEOUT_ERROR_INVALID as above, and for a block_bytes of 0. */
+CARVEOUT_API carveout_status_t carveout_blocks_create(uint64_t base, uint64_t bytes,
+                                                      uint64_t block_bytes, uint64_t alignment,
+                                                      carveout_blocks_t** blocks,
+                                                      carveout_error_t* error) CARVEOUT_NOEXCEPT;
+
+/* Takes a block that nobody has, the last one given back first; writes its index and its address
+ * (NULL: not wanted). Constant time. CARVEOUT_ERROR_EXHAUSTED, and nothing written, where all are
+ * taken. */
+CARVEOUT_API carveout_status_t carveout_blocks_take(carveout_blocks_t* blocks, uint32_t* index,
+                                                    uint64_t* address) CARVEOUT_NOEXCEPT;
+
+/* Constant time. CARVEOUT_ERROR_INVALID, and nothing changed, for what is no block or not taken. */
+CARVEOUT_API carveout_status_t carveout_blocks_give_back(carveout_blocks_t* blocks,
+                                                         uint32_t index) CARVEOUT_NOEXCEPT;
+/* The same by the block's address. */
+CARVEOUT_API carveout_status_t carveout_blocks_give_back_at(carveout_blocks_t* blocks,
+                                                            uint64_t address) CARVEOUT_NOEXCEPT;
+
+/* CARVEOUT_ERROR_INVALID, and nothing written, where either is NULL or struct_size is none. */
+CARVEOUT_API carveout_status_t carveout_blocks_get_statistics(
+    const carveout_blocks_t* blocks, carveout_blocks_statistics_t* statistics) CARVEOUT_NOEXCEPT;
+
+/* NULL is ignored. */
+CARVEOUT_API void carveout_blocks_destroy(carveout_blocks_t* blocks) CARVEOUT_NOEXCEPT;
+
 #ifdef __cplusplus
 }
 #endif

@@ -24,6 +24,7 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace carveout {
 // So that nothing here is taken for another version's, or for what the library itself is made of.
@@ -179,6 +180,98 @@ class Carveout {
   std::unique_ptr<Log> log_;  // where it is must not change; outlives the handle
   carveout_t* handle_;
   carveout_info_t info_;
+};
+
+// The owner of a carveout_planes_t. Thread rule: as that has it.
+class Planes {
+ public:
+  Planes(std::uint64_t base, std::uint64_t bytes) {
+    carveout_planes_t* made = nullptr;
+    carveout_error_t error;
+    error.struct_size = sizeof error;
+    if (carveout_planes_create(base, bytes, &made, &error) != CARVEOUT_OK) throw Failure(error);
+    handle_.reset(made);
+  }
+
+  // Writes the addresses into `plan`, whole or not at all. Throws Failure: CARVEOUT_ERROR_EXHAUSTED
+  // where there is no room.
+  std::uint64_t place(std::vector<carveout_plane_t>& plan) {
+    std::uint64_t id = 0;
+    carveout_error_t error;
+    error.struct_size = sizeof error;
+    const carveout_status_t status =
+        carveout_planes_place(handle_.get(), plan.data(), plan.size(), &id, &error);
+    if (status != CARVEOUT_OK) throw Failure(error);
+    return id;
+  }
+  // False for what is not placed.
+  bool give_back(std::uint64_t plan_id) noexcept {
+    return carveout_planes_give_back(handle_.get(), plan_id, nullptr) == CARVEOUT_OK;
+  }
+  [[nodiscard]] carveout_planes_statistics_t statistics() const noexcept {
+    carveout_planes_statistics_t counted{};
+    counted.struct_size = sizeof counted;
+    carveout_planes_get_statistics(handle_.get(), &counted);
+    return counted;
+  }
+  // For calls of the C ABI; stays this object's.
+  [[nodiscard]] carveout_planes_t* handle() const noexcept { return handle_.get(); }
+
+ private:
+  struct Destroy {
+    void operator()(carveout_planes_t* planes) const noexcept { carveout_planes_destroy(planes); }
+  };
+  std::unique_ptr<carveout_planes_t, Destroy> handle_;
+};
+
+// The owner of a carveout_blocks_t. Thread rule: as that has it.
+class Blocks {
+ public:
+  struct Block {
+    std::uint32_t index;
+    std::uint64_t address;
+  };
+
+  Blocks(std::uint64_t base, std::uint64_t bytes, std::uint64_t block_bytes,
+         std::uint64_t alignment) {
+    carveout_blocks_t* made = nullptr;
+    carveout_error_t error;
+    error.struct_size = sizeof error;
+    if (carveout_blocks_create(base, bytes, block_bytes, alignment, &made, &error) != CARVEOUT_OK) {
+      throw Failure(error);
+    }
+    handle_.reset(made);
+  }
+
+  // Nothing where all are taken.
+  [[nodiscard]] std::optional<Block> take() noexcept {
+    Block block{};
+    if (carveout_blocks_take(handle_.get(), &block.index, &block.address) != CARVEOUT_OK) {
+      return std::nullopt;
+    }
+    return block;
+  }
+  // False for what is no block or not taken.
+  bool give_back(std::uint32_t index) noexcept {
+    return carveout_blocks_give_back(handle_.get(), index) == CARVEOUT_OK;
+  }
+  bool give_back_at(std::uint64_t address) noexcept {
+    return carveout_blocks_give_back_at(handle_.get(), address) == CARVEOUT_OK;
+  }
+  [[nodiscard]] carveout_blocks_statistics_t statistics() const noexcept {
+    carveout_blocks_statistics_t counted{};
+    counted.struct_size = sizeof counted;
+    carveout_blocks_get_statistics(handle_.get(), &counted);
+    return counted;
+  }
+  // For calls of the C ABI; stays this object's.
+  [[nodiscard]] carveout_blocks_t* handle() const noexcept { return handle_.get(); }
+
+ private:
+  struct Destroy {
+    void operator()(carveout_blocks_t* blocks) const noexcept { carveout_blocks_destroy(blocks); }
+  };
+  std::unique_ptr<carveout_blocks_t, Destroy> handle_;
 };
 
 }  // namespace v0

@@ -126,7 +126,7 @@ class Checker {
  private:
   static std::string part_of(const std::string& file) {
     static constexpr std::string_view kLibrary = "libcarveout/";
-    if (file.starts_with("libcarveout/c_api.")) return "c_api";
+    if (file.starts_with("libcarveout/c_api")) return "c_api";
     if (file.starts_with(kLibrary)) {
       return file.substr(kLibrary.size(), file.find('/', kLibrary.size()) - kLibrary.size());
     }

@@ -1,0 +1,81 @@
+#include "arena/planes.hpp"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/text.hpp"
+
+namespace carveout::arena {
+Result<Planes::PlanId> Planes::place(std::span<const Plane> plan, std::span<Bytes> offsets) {
+  if (offsets.size() != plan.size()) {
+    return Error{Code::kInvalid, 0, "a plan", "wants as many offsets as planes"};
+  }
+  return place(
+      plan.size(), [plan](std::size_t i) -> const Plane& { return plan[i]; },
+      [offsets](std::size_t i, Bytes offset) { offsets[i] = offset; });
+}
+
+Error Planes::no_planes() {
+  return {Code::kInvalid, 0, "a plan", "has no planes"};
+}
+
+Error Planes::why_not(std::size_t index, const Plane& plane, Bytes at, Bytes start) {
+  std::string what = cat("plane ", index);
+  if (plane.size == Bytes(0)) return {Code::kInvalid, 0, std::move(what), "is empty"};
+  if (!std::has_single_bit(plane.alignment.count())) {
+    return {
+        Code::kInvalid, 0, std::move(what),
+        cat("has an alignment of ", plane.alignment.count(), " bytes, which is no power of two")};
+  }
+  ++counted_.not_placed;
+  return {Code::kExhausted, 0, std::move(what),
+          cat("does not fit: ", format_bytes(plane.size), " behind ", format_bytes(at - start),
+              " of the same plan, and ", format_bytes(region_ - start), " are free")};
+}
+
+Planes::PlanId Planes::add(Bytes start, Bytes end, Bytes padding) {
+  const PlanId id = (PlanId{serial_ + 1} << 32U) | plans_.size();
+  plans_.push_back({id, start, end, padding, false});
+  ++serial_;
+  counted_.in_use = counted_.in_use + (end - start);
+  counted_.padding = counted_.padding + padding;
+  counted_.peak = std::max(counted_.peak, counted_.in_use);
+  ++counted_.plans;
+  ++counted_.placed;
+  return id;
+}
+
+Result<void> Planes::give_back(PlanId plan) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto position = static_cast<std::size_t>(plan & 0xffffffffU);
+  if (position >= plans_.size() || plans_[position].id != plan || plans_[position].given_back) {
+    return Error{Code::kInvalid, 0, "a plan",
+                 "is not placed: it was given back before, or is another arena's"};
+  }
+  Placed& placed = plans_[position];
+  placed.given_back = true;
+  const Bytes size = placed.end - placed.start;
+  counted_.in_use = counted_.in_use - size;
+  counted_.padding = counted_.padding - placed.padding;
+  counted_.holes = counted_.holes + size;
+  --counted_.plans;
+  while (!plans_.empty() && plans_.back().given_back)
+    drop_last();
+  return {};
+}
+
+void Planes::drop_last() {
+  counted_.holes = counted_.holes - (plans_.back().end - plans_.back().start);
+  plans_.pop_back();
+}
+
+Planes::Statistics Planes::statistics() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  Statistics now = counted_;
+  now.region = region_;
+  now.free = region_ - (plans_.empty() ? Bytes(0) : plans_.back().end);
+  return now;
+}
+
+}  // namespace carveout::arena

@@ -1,0 +1,121 @@
+#pragma once
+
+// A region of memory in which plans are placed: several planes (a layer's keys, a layer's values)
+// at once, whole or not at all. It counts offsets only, and touches nothing.
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "base/bytes.hpp"
+#include "base/result.hpp"
+
+namespace carveout::arena {
+
+struct Plane {
+  Bytes size;                    // not 0
+  Bytes alignment = Bytes(256);  // a power of two; the address's, not the offset's
+};
+
+// Plans stand one behind the other, in the order of their placing. What a plan leaves between
+// others is used again when all that was placed behind it has been given back, too.
+//
+// Thread rule: any calls from any threads at once.
+class Planes {
+ public:
+  using PlanId = std::uint64_t;  // not given again until 2^32 others have been
+  struct Statistics {
+    Bytes region;
+    Bytes in_use;   // of plans that are placed, with what alignment costs
+    Bytes peak;     // of in_use
+    Bytes padding;  // of in_use: what alignment costs
+    Bytes holes;    // given back, but behind it something is still placed
+    Bytes free;     // behind the last plan
+    std::uint64_t plans = 0;
+    std::uint64_t placed = 0;      // so often
+    std::uint64_t not_placed = 0;  // so often there was no room
+  };
+
+  // `base` is the region's address.
+  Planes(std::uint64_t base, Bytes region) : base_(base), region_(region) {}
+
+  // Places all of them, in their order, and tells the offset of each from the region's start; or
+  // none. Errors: kInvalid (an empty plan or plane, an alignment that is none, `offsets` of another
+  // length), kExhausted (the message says which plane was the first without room, and how much
+  // there is); `offsets` is as it was then. Constant time a plane.
+  Result<PlanId> place(std::span<const Plane> plan, std::span<Bytes> offsets);
+
+  // The same of planes that are kept otherwise: plane(i) of `count`, and told(i, offset).
+  template <typename Get, typename Tell>
+  Result<PlanId> place(std::size_t count, const Get& plane, const Tell& told) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const Bytes start = plans_.empty() ? Bytes(0) : plans_.back().end;
+    Walk walk{base_, region_.count(), start.count(), 0};
+    // Twice, so that nothing is told where not all of it is placed.
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!walk.take(plane(i))) return why_not(i, plane(i), Bytes(walk.at), start);
+    }
+    if (count == 0) return no_planes();
+    const PlanId id = add(start, Bytes(walk.at), Bytes(walk.padding));
+    walk.at = start.count();
+    for (std::size_t i = 0; i < count; ++i) {
+      (void)walk.take(plane(i));
+      told(i, Bytes(walk.begin));
+    }
+    return id;
+  }
+
+  // kInvalid for what is not placed: given back before, or another arena's.
+  Result<void> give_back(PlanId plan);
+
+  [[nodiscard]] Statistics statistics() const;
+
+ private:
+  struct Placed {
+    PlanId id;
+    Bytes start;
+    Bytes end;
+    Bytes padding;
+    bool given_back;
+  };
+
+  // From plane to plane.
+  struct Walk {
+    std::uint64_t base, region, at, padding;
+    std::uint64_t begin = 0;  // of the last one
+
+    bool take(const Plane& plane) {
+      const std::uint64_t unit = plane.alignment.count();
+      const std::uint64_t size = plane.size.count();
+      // Also 0 for an alignment of 0; `at` is never beyond the region.
+      const std::uint64_t before = (std::uint64_t{0} - (base + at)) & (unit - 1);
+      if (size == 0 || !std::has_single_bit(unit) || before > region - at ||
+          size > region - at - before) {
+        return false;
+      }
+      begin = at + before;
+      padding += before;
+      at = begin + size;
+      return true;
+    }
+  };
+
+  // Of a plane that was not taken.
+  Error why_not(std::size_t index, const Plane& plane, Bytes at, Bytes start);
+  static Error no_planes();
+  PlanId add(Bytes start, Bytes end, Bytes padding);
+  void drop_last();
+
+  const std::uint64_t base_;
+  const Bytes region_;
+  mutable std::mutex mutex_;
+  std::vector<Placed> plans_;  // by address; those at the end are in use
+  std::uint32_t serial_ = 0;
+  Statistics counted_;
+};
+
+}  // namespace carveout::arena
