@@ -30,11 +30,17 @@ template <>
 inline constexpr std::size_t kFirstSize<carveout_planes_statistics_t> = 80;
 template <>
 inline constexpr std::size_t kFirstSize<carveout_blocks_statistics_t> = 72;
+template <>
+inline constexpr std::size_t kFirstSize<carveout_pages_info_t> = 64;
+template <>
+inline constexpr std::size_t kFirstSize<carveout_torch_state_t> = 88;
 static_assert(sizeof(carveout_options_t) == kFirstSize<carveout_options_t>);
 static_assert(sizeof(carveout_error_t) == kFirstSize<carveout_error_t>);
 static_assert(sizeof(carveout_info_t) == kFirstSize<carveout_info_t>);
 static_assert(sizeof(carveout_planes_statistics_t) == kFirstSize<carveout_planes_statistics_t>);
 static_assert(sizeof(carveout_blocks_statistics_t) == kFirstSize<carveout_blocks_statistics_t>);
+static_assert(sizeof(carveout_pages_info_t) == kFirstSize<carveout_pages_info_t>);
+static_assert(sizeof(carveout_torch_state_t) == kFirstSize<carveout_torch_state_t>);
 
 // Structures begin with struct_size.
 template <typename Struct>

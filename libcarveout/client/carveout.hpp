@@ -2,46 +2,17 @@
 
 // The one opener: memory from whatever source the settings name, mapped for use.
 
-#include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "base/bytes.hpp"
 #include "base/result.hpp"
 #include "client/lender.hpp"
+#include "client/opening.hpp"
 #include "client/settings.hpp"
 #include "cuda/mapping.hpp"
-#include "source/dma_heap.hpp"
-#include "source/drm.hpp"
-#include "source/memfd.hpp"
-#include "source/source.hpp"
 
 namespace carveout::client {
-
-enum class LogLevel { kError, kWarning, kInfo };
-using Log = std::function<void(LogLevel, const std::string& line)>;
-
-// Where a machine has its things; the tests put their own there. `heap.heap`, `drm.card` and
-// `drm.lend_as` are the settings' to say.
-struct Machine {
-  MemfdSettings memfd;
-  DmaHeapSettings heap;
-  DrmSettings drm;
-  std::string cuda_library = cuda::kLibrary;
-  std::string default_key_file = kDefaultKeyFile;
-};
-
-// What has no row in the environment.
-struct Opening {
-  // None: the current context's, or device 0 (with the source cuda always the latter, since its
-  // memory is mapped where it lies), or for the processor only. One: it is mapped for that device,
-  // or not at all.
-  std::optional<int> device = {};
-  Log log = {};  // called during open() and close(), by the same thread
-  Machine machine = {};
-};
 
 // Memory in place, and the lease that it is held by if it was lent. Destroying it unmaps first and
 // gives back then.
@@ -80,25 +51,20 @@ class Carveout {
   // Of the lender's reservation; 0 where there is no lender.
   [[nodiscard]] Bytes lender_base() const { return lender_base_; }
 
-  // As Lease has them. Without a lender: -1, false, and nothing to do.
-  [[nodiscard]] int watch() const { return lease_ ? lease_->watch() : -1; }
-  [[nodiscard]] bool lender_gone() const { return lease_ && lease_->lender_gone(); }
+  // As Lender has them. Without a lender: -1, false, and nothing to do.
+  [[nodiscard]] int watch() const { return lender_ ? lender_->watch() : -1; }
+  [[nodiscard]] bool lender_gone() const { return lender_ && lender_->gone(); }
   void abandon_in_child() noexcept {
-    if (lease_) lease_->abandon_in_child();
+    if (lender_) lender_->abandon_in_child();
   }
 
  private:
-  struct Taken;
   static Result<Carveout> open_completed(const Settings& settings, const Opening& opening);
-  static Result<Taken> take(const Settings& settings, const Opening& opening);
-  static Result<Taken> borrow_from_lender(const Settings& settings);
-  static Result<Taken> allocate(const Settings& settings, const Opening& opening);
 
-  Carveout(std::optional<Lease> lease, cuda::Mapping mapping)
-      : lease_(std::move(lease)), mapping_(std::move(mapping)) {}
+  explicit Carveout(cuda::Mapping mapping) : mapping_(std::move(mapping)) {}
 
   // In the order of their making: unmapped before it is given back.
-  std::optional<Lease> lease_;
+  std::optional<Lender> lender_;
   cuda::Mapping mapping_;
   SourceKind source_ = SourceKind::kDaemon;
   DescriptorKind kind_ = DescriptorKind::kMemfd;

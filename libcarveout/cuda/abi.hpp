@@ -156,6 +156,8 @@ inline constexpr Entry<CUresult(CUdeviceptr*, CUexternalMemory, const ExternalMe
                                    "cuExternalMemoryGetMappedBuffer", 10000};
 inline constexpr Entry<CUresult(CUexternalMemory)> kDestroyExternalMemory{
     "cuDestroyExternalMemory", "cuDestroyExternalMemory", 10000};
+inline constexpr Entry<CUresult(CUdeviceptr*, std::size_t)> kMemAlloc{"cuMemAlloc", "cuMemAlloc_v2",
+                                                                      3020};
 inline constexpr Entry<CUresult(CUdeviceptr)> kMemFree{"cuMemFree", "cuMemFree_v2", 3020};
 inline constexpr Entry<CUresult(CUdeviceptr, unsigned char, std::size_t)> kMemsetD8{
     "cuMemsetD8", "cuMemsetD8_v2", 3020};

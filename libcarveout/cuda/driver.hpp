@@ -229,10 +229,36 @@ class Entered {
   bool entered_ = false;
 };
 
-// Memory of the driver's own making (cuMemCreate), in one range of device addresses.
+// What a descriptor is that cuMemExportToShareableHandle gave, or the kernel's export for it:
+// memory of the driver's own making (cuMemCreate).
+class Importer {
+ public:
+  // Errors: kNotFound where the driver lacks a call.
+  static Result<Importer> find(const DriverPointer& driver);
+
+  // Imports it whole. A context must have been entered; the descriptor stays the caller's.
+  Result<Held<CUmemGenericAllocationHandle>> import(int descriptor, const std::string& what) const;
+
+ private:
+  using Import = CUresult(CUmemGenericAllocationHandle*, void*, int);
+  using Release = CUresult(CUmemGenericAllocationHandle);
+  Importer(DriverPointer driver, Import* import_call, Release* release_call)
+      : driver_(std::move(driver)), import_(import_call), release_(release_call) {}
+
+  DriverPointer driver_;
+  Import* import_;
+  Release* release_;
+};
+
+// The size of the device's pages: what importing and mapping are multiples of.
+Result<Bytes> granularity(const Context& context, const std::string& what);
+// kInvalid where it is no whole number of them, or nothing.
+Result<void> check_whole(Bytes size, Bytes granularity, const std::string& what);
+
+// Such memory in one range of device addresses.
 class VirtualRange {
  public:
-  // A descriptor that cuMemExportToShareableHandle gave, or the kernel's export for it.
+  // As Importer takes it.
   struct Piece {
     int descriptor = -1;
     Bytes size = {};

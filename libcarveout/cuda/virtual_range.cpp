@@ -1,6 +1,6 @@
 // Virtual memory management: a range of addresses, and memory mapped into it.
 
-#include <cstdint>
+#include <utility>
 
 #include "base/text.hpp"
 #include "cuda/driver.hpp"
@@ -8,57 +8,33 @@
 namespace carveout::cuda {
 
 struct VirtualRange::Calls {
-  decltype(kMemGetGranularity)::Type* granularity;
+  Importer importer;
   decltype(kMemAddressReserve)::Type* reserve;
   decltype(kMemAddressFree)::Type* free;
-  decltype(kMemImport)::Type* import;
-  decltype(kMemRelease)::Type* release;
   decltype(kMemMap)::Type* map;
   decltype(kMemUnmap)::Type* unmap;
   decltype(kMemSetAccess)::Type* set_access;
 };
 
-MemAllocationProp shareable_memory(CUdevice device) {
-  MemAllocationProp properties;
-  properties.type = kAllocationPinned;
-  properties.requested_handle_types = kHandlePosixDescriptor;
-  properties.location = {kLocationDevice, device};
-  return properties;
-}
-
-void* in_pointer(int descriptor) {
-  // NOLINTNEXTLINE(performance-no-int-to-ptr): the number itself travels in the pointer
-  return reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor));
-}
-
 Result<VirtualRange> VirtualRange::map(const Context& context, std::span<const Piece> pieces,
                                        const std::string& what) {
   const Driver& driver = *context.driver();
   // All that undoing needs is found before anything is done.
+  auto importer = Importer::find(context.driver());
+  if (!importer) return std::move(importer).error();
   Finder find(driver);
-  const Calls calls{find(kMemGetGranularity), find(kMemAddressReserve), find(kMemAddressFree),
-                    find(kMemImport),         find(kMemRelease),        find(kMemMap),
-                    find(kMemUnmap),          find(kMemSetAccess)};
+  const Calls calls{*std::move(importer), find(kMemAddressReserve), find(kMemAddressFree),
+                    find(kMemMap),        find(kMemUnmap),          find(kMemSetAccess)};
   if (find.missing()) return *find.missing();
-  const MemAllocationProp properties = shareable_memory(context.device());
-  std::size_t granularity = 0;
-  if (const CUresult answer = calls.granularity(&granularity, &properties, kGranularityMinimum);
-      answer != kSuccess) {
-    return driver.failed(kMemGetGranularity.name, answer, what);
-  }
+  const auto page = granularity(context, what);
+  if (!page) return page.error();
   std::size_t whole = 0;
   for (const Piece& piece : pieces) {
-    const std::size_t size = piece.size.count();
-    if (granularity == 0 || size == 0 || size % granularity != 0) {
-      return Error{
-          Code::kInvalid, 0, what,
-          cat(format_bytes(piece.size), " is not a whole number of this device's pages of ",
-              format_bytes(Bytes(granularity)))};
-    }
-    whole += size;
+    if (auto checked = check_whole(piece.size, *page, what); !checked) return checked.error();
+    whole += piece.size.count();
   }
   CUdeviceptr address = 0;
-  if (const CUresult answer = calls.reserve(&address, whole, granularity, 0, 0);
+  if (const CUresult answer = calls.reserve(&address, whole, page->count(), 0, 0);
       answer != kSuccess) {
     return driver.failed(kMemAddressReserve.name, answer, what);
   }
@@ -82,16 +58,13 @@ Result<VirtualRange> VirtualRange::map(const Context& context, std::span<const P
 Result<void> VirtualRange::add(const Calls& calls, const Context& context, const Piece& piece,
                                CUdeviceptr at, const std::string& what) {
   const Driver& driver = *context.driver();
-  CUmemGenericAllocationHandle handle = 0;
-  if (const CUresult answer =
-          calls.import(&handle, in_pointer(piece.descriptor), kHandlePosixDescriptor);
-      answer != kSuccess) {
-    return driver.failed(kMemImport.name, answer, what);
-  }
+  auto handle = calls.importer.import(piece.descriptor, what);
+  if (!handle) return std::move(handle).error();
   Mapped& mapped = mapped_.emplace_back();
-  mapped.handle = {context.driver(), kMemRelease.name, calls.release, handle};
+  mapped.handle = *std::move(handle);
   const std::size_t size = piece.size.count();
-  if (const CUresult answer = calls.map(at, size, 0, handle, 0); answer != kSuccess) {
+  if (const CUresult answer = calls.map(at, size, 0, mapped.handle.get<0>(), 0);
+      answer != kSuccess) {
     return driver.failed(kMemMap.name, answer, what);
   }
   mapped.place = {context.driver(), kMemUnmap.name, calls.unmap, at, size};

@@ -1,0 +1,90 @@
+// The C ABI: the allocator that PyTorch is given.
+
+#include <pthread.h>
+
+#include <atomic>
+
+#include "c_api_wall.hpp"
+#include "carveout/carveout.h"
+#include "client/device_allocator.hpp"
+
+using carveout::c_api::answer;
+using carveout::c_api::give;
+using carveout::c_api::is_usable;
+using carveout::c_api::Uncancelled;
+using carveout::c_api::walled;
+using carveout::client::DeviceAllocator;
+
+namespace {
+
+std::atomic<DeviceAllocator*> made = nullptr;
+
+// Never destroyed: its memory is in use until the process ends, and CUDA ends before it.
+DeviceAllocator& allocator() {
+  static DeviceAllocator* const kOnly = [] {
+    auto* const only = new DeviceAllocator(carveout::client::environment());
+    made = only;
+    // A child that runs on (a loader of data) would keep the lease when its parent has ended.
+    ::pthread_atfork(nullptr, nullptr, [] { made.load()->abandon_in_child(); });
+    return only;
+  }();
+  return *kOnly;
+}
+
+}  // namespace
+
+extern "C" {
+
+carveout_status_t carveout_torch_open(int32_t device, carveout_error_t* error) noexcept {
+  return walled(error, [&]() -> carveout_status_t {
+    const auto opened = allocator().open(device);
+    if (!opened) return answer(opened.error(), error);
+    return answer(*opened ? CARVEOUT_OK : CARVEOUT_OFF, error);
+  });
+}
+
+void* carveout_torch_alloc(size_t bytes, int device, struct CUstream_st* /*stream*/) noexcept {
+  void* given = nullptr;
+  (void)walled(nullptr, [&] {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): as CUDA's runtime has device pointers
+    given = reinterpret_cast<void*>(allocator().allocate(bytes, device));
+    return CARVEOUT_OK;
+  });
+  return given;
+}
+
+void carveout_torch_free(void* pointer, size_t /*bytes*/, int device,
+                         struct CUstream_st* /*stream*/) noexcept {
+  (void)walled(nullptr, [&] {
+    allocator().free(reinterpret_cast<carveout::cuda::CUdeviceptr>(pointer), device);
+    return CARVEOUT_OK;
+  });
+}
+
+carveout_status_t carveout_torch_get_state(carveout_torch_state_t* state,
+                                           carveout_error_t* error) noexcept {
+  if (!is_usable(state)) return CARVEOUT_ERROR_INVALID;
+  return walled(error, [&]() -> carveout_status_t {
+    const DeviceAllocator::State now = allocator().state();
+    carveout_torch_state_t value{};
+    if (now.problem) {
+      value.status = answer(*now.problem, error);
+    } else {
+      value.status = answer(now.device ? CARVEOUT_OK : CARVEOUT_OFF, error);
+    }
+    value.device = now.device.value_or(-1);
+    value.bytes = now.carveout.region.count();
+    value.in_use = now.carveout.in_use.count();
+    value.peak = now.carveout.peak.count();
+    value.largest = now.carveout.largest.count();
+    value.waiting = now.waiting;
+    value.carved = now.carved;
+    value.fell_back = now.fell_back;
+    value.failed = now.failed;
+    value.refused = now.refused;
+    give(value, state);
+    return CARVEOUT_OK;
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,96 @@
+#pragma once
+
+// Device memory for callers that ask for it piece by piece (PyTorch): carved from a carveout while
+// that has room, and allocated by the driver otherwise.
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "arena/best_fit.hpp"
+#include "base/result.hpp"
+#include "client/carveout.hpp"
+#include "client/opening.hpp"
+#include "client/settings.hpp"
+#include "cuda/driver.hpp"
+
+namespace carveout::client {
+
+// The carveout is opened once, by the first request or before it, and closed by the destructor,
+// when nobody uses what it gave any more. A device's primary context is retained, once the driver
+// was asked for its memory, until then.
+//
+// Thread rule: any calls from any threads at once. Fork: in a child nothing is given or taken back;
+// see abandon_in_child().
+class DeviceAllocator {
+ public:
+  struct State {
+    std::optional<Error> problem;  // why it could not be opened
+    std::optional<int> device;     // the carveout's; none where there is none
+    arena::BestFit::Statistics carveout;
+    std::uint64_t waiting = 0;  // pieces given back while the device could not be waited for
+    std::uint64_t carved = 0;   // requests that the carveout served
+    std::uint64_t fell_back = 0;
+    std::uint64_t failed = 0;   // that neither served
+    std::uint64_t refused = 0;  // given back, and not allocated
+  };
+
+  explicit DeviceAllocator(Lookup lookup, Machine machine = {});
+  DeviceAllocator(const DeviceAllocator&) = delete;
+  DeviceAllocator& operator=(const DeviceAllocator&) = delete;
+  DeviceAllocator(DeviceAllocator&&) = delete;
+  DeviceAllocator& operator=(DeviceAllocator&&) = delete;
+  ~DeviceAllocator();
+
+  // True once there is a carveout of that device, false where it is off. Tried anew unless it is
+  // open. Errors: those of Carveout::open_as_set(); kInvalid where it is open for another device.
+  Result<bool> open(int device);
+
+  // At a multiple of BestFit::kUnit where it is carved, as the driver has it otherwise. 0 where
+  // neither has as much, and for 0 bytes.
+  cuda::CUdeviceptr allocate(std::size_t bytes, int device);
+
+  // Waits for what the device has been given to do before a carved piece can be had again. What
+  // was not carved is the driver's to free, in that device's primary context.
+  void free(cuda::CUdeviceptr pointer, int device);
+
+  [[nodiscard]] State state() const;
+
+  // In a child after fork(): gives up its copy of the connection. Only calls close().
+  void abandon_in_child() noexcept;
+
+ private:
+  struct Carved;
+  // Under mutex_.
+  Result<bool> open_now(int device);
+  Result<const cuda::Context*> primary(int device);
+
+  [[nodiscard]] bool is_forked() const;
+  cuda::CUdeviceptr carve(Carved& carved, std::size_t bytes);
+  void take_waiting(Carved& carved);
+  Result<cuda::CUdeviceptr> allocate_by_driver(std::size_t bytes, int device);
+  Result<void> free_by_driver(cuda::CUdeviceptr pointer, int device);
+
+  const Lookup lookup_;
+  const Machine machine_;
+  const pid_t process_;
+  mutable std::mutex mutex_;
+  bool tried_ = false;
+  std::optional<Error> problem_;
+  std::map<int, cuda::Context> primaries_;  // once there, they stay
+  std::unique_ptr<Carved> owned_;           // likewise; destroyed before them
+  std::atomic<Carved*> carved_ = nullptr;   // the same, without the mutex
+  // Offsets, the oldest first. Room for all pieces that are taken.
+  std::vector<Bytes> waiting_;
+  std::uint64_t taken_back_ = 0;  // so many have been in waiting_, and are not any more
+  State counted_;
+};
+
+}  // namespace carveout::client
