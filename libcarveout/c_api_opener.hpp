@@ -60,8 +60,7 @@ carveout_status_t open_handle(const char* call, const carveout_options_t* option
                               carveout_error_t* error) noexcept {
   if (handle != nullptr) *handle = nullptr;
   return walled(error, [&]() -> carveout_status_t {
-    if (handle == nullptr)
-      return answer(bad(call, "where the handle goes must not be NULL"), error);
+    if (handle == nullptr) return answer(bad(call, "handle must not be NULL"), error);
     if (error != nullptr && !is_usable(error)) return CARVEOUT_ERROR_INVALID;
     const auto known = read(options);
     if (!known) return answer(known.error(), error);

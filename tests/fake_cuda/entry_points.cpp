@@ -38,6 +38,7 @@ decltype(kMemImport)::Type cuMemImportFromShareableHandle;
 decltype(kImportExternalMemory)::Type cuImportExternalMemory;
 decltype(kExternalMemoryGetMappedBuffer)::Type cuExternalMemoryGetMappedBuffer;
 decltype(kDestroyExternalMemory)::Type cuDestroyExternalMemory;
+decltype(kMemAlloc)::Type cuMemAlloc_v2;
 decltype(kMemFree)::Type cuMemFree_v2;
 decltype(kMemsetD8)::Type cuMemsetD8_v2;
 decltype(kMemsetD32)::Type cuMemsetD32_v2;
@@ -90,6 +91,7 @@ const auto& table() {
       known(kImportExternalMemory, cuImportExternalMemory),
       known(kExternalMemoryGetMappedBuffer, cuExternalMemoryGetMappedBuffer),
       known(kDestroyExternalMemory, cuDestroyExternalMemory),
+      known(kMemAlloc, cuMemAlloc_v2),
       known(kMemFree, cuMemFree_v2),
       known(kMemsetD8, cuMemsetD8_v2),
       known(kMemsetD32, cuMemsetD32_v2),

@@ -116,6 +116,20 @@ FAKE_CUDA_EXPORT CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr* start,
   return call.done();
 }
 
+FAKE_CUDA_EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* start, std::size_t size) {
+  const Call call("cuMemAlloc", Needs::kContext);
+  if (call.refused() != kSuccess) return call.refused();
+  if (size == 0) return broken("an allocation of nothing", kInvalidValue);
+  const long limit = knob("limit");
+  if (limit != 0 && size > static_cast<std::size_t>(limit)) return kOutOfMemory;
+  void* const place = ::mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (place == MAP_FAILED) return kOutOfMemory;
+  *start = pointer(place);
+  state().buffers[*start] = {size, nullptr, current()};
+  return call.done();
+}
+
 FAKE_CUDA_EXPORT CUresult cuMemFree_v2(CUdeviceptr start) {
   const Call call("cuMemFree", Needs::kContext);
   if (call.refused() != kSuccess) {

@@ -3,8 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <stdexcept>
@@ -14,62 +12,14 @@
 
 #include "base/text.hpp"
 #include "client/carveout.hpp"
-#include "fake_cuda/fake_cuda.hpp"
 #include "fake_cuda/fake_driver.hpp"
 #include "unit/client_lender_fixture.hpp"
-
-namespace {
-
-constexpr carveout::Bytes kSize = carveout::mib(4);
-
-// What this program has unmapped and closed of memory and of connections, in order, while it is
-// recorded.
-std::vector<std::string>* given_up = nullptr;
-const carveout::test::FakeDriver* driver = nullptr;
-
-std::string target_of(int descriptor) {
-  std::string target(200, '\0');
-  const ssize_t length =
-      ::readlink(carveout::cat("/proc/self/fd/", descriptor).c_str(), target.data(), target.size());
-  target.resize(length > 0 ? static_cast<std::size_t>(length) : 0);
-  return target;
-}
-
-}  // namespace
-
-// The linker has all calls come here (--wrap).
-extern "C" {
-int __real_munmap(void* start, std::size_t size);
-int __real_close(int descriptor);
-int __real_statx(int directory, const char* path, int flags, unsigned mask, struct statx* found);
-int __wrap_munmap(void* start, std::size_t size) {
-  if (given_up != nullptr && size == kSize.count()) given_up->emplace_back("unmapped");
-  return __real_munmap(start, size);
-}
-int __wrap_close(int descriptor) {
-  if (given_up != nullptr) {
-    const std::string target = target_of(descriptor);
-    if (target.starts_with("/memfd:")) given_up->emplace_back("memory closed");
-    if (target.starts_with("socket:")) {
-      given_up->push_back(carveout::cat("given back with ", driver->live(), " at the driver"));
-    }
-  }
-  return __real_close(descriptor);
-}
-// The memory that the fake driver takes for its own looks like a file of NVIDIA's.
-int __wrap_statx(int directory, const char* path, int flags, unsigned mask, struct statx* found) {
-  const int answer = __real_statx(directory, path, flags, mask, found);
-  const std::string own = carveout::cat("/memfd:", carveout::fake_cuda::kOwnName, " ");
-  if (answer == 0 && *path == '\0' && target_of(directory).starts_with(own)) {
-    found->stx_mode = S_IFCHR;
-    found->stx_rdev_major = 195;
-  }
-  return answer;
-}
-}
+#include "unit/given_up.hpp"
 
 namespace carveout::client {
 namespace {
+
+constexpr Bytes kSize = mib(4);
 
 using test::changes;
 using test::footprint;
@@ -86,7 +36,8 @@ using testing::UnorderedElementsAreArray;
 class ClientCarveoutFailure : public testing::Test {
  protected:
   void SetUp() override {
-    driver = &fake_;
+    test::given_up_driver = &fake_;
+    test::given_up_size = kSize.count();
     opening_.machine.cuda_library = fake_.library();
     opening_.machine.default_key_file = directory_.file("key", "swordfish\n");
     ASSERT_TRUE(cuda::Driver::load(fake_.library()));
@@ -222,12 +173,12 @@ TEST_F(ClientCarveoutFailure, IsUnmappedBeforeItIsGivenBack) {
         Carveout carveout = required(open(SourceKind::kDaemon, map));
         EXPECT_EQ(carveout.kind(), kind);
         EXPECT_EQ(fake_.live() == 0, map == MapStrategy::kHost);
-        given_up = &seen;
+        test::given_up = &seen;
         if (by_close) {
           EXPECT_TRUE(carveout.close());
         }
       }
-      given_up = nullptr;
+      test::given_up = nullptr;
       EXPECT_THAT(seen, ElementsAreArray(in_order(map))) << name_of(map);
     }
     ::unlink(socket_.c_str());
@@ -242,9 +193,9 @@ TEST_F(ClientCarveoutFailure, IsGivenBackAlthoughItCouldNotBeUnmapped) {
   {
     Carveout carveout = required(open(SourceKind::kDaemon, MapStrategy::kVmm));
     fake_.fail("cuMemUnmap");
-    given_up = &seen;
+    test::given_up = &seen;
     EXPECT_THAT(refusal(carveout.close()), HasSubstr("cuMemUnmap failed"));
-    given_up = nullptr;
+    test::given_up = nullptr;
     EXPECT_EQ(carveout.watch(), -1);
   }
   EXPECT_THAT(seen, ElementsAre("given back with 2 at the driver"));
@@ -267,13 +218,13 @@ TEST_F(ClientCarveoutFailure, ByAnExceptionIsUndoneInOrder) {
       opening_.log = [&](LogLevel, const std::string& line) {
         lines.push_back(line);
         if (static_cast<int>(lines.size()) < nth) return;
-        given_up = &seen;
+        test::given_up = &seen;
         throw std::runtime_error("the log");
       };
       fake_.fail(fails);
       const Footprint before = footprint(fake_);
       EXPECT_THROW((void)open(SourceKind::kDaemon, MapStrategy::kAuto), std::runtime_error);
-      given_up = nullptr;
+      test::given_up = nullptr;
       std::vector<std::string> expected = in_order(mapped);
       if (nth == 1) expected = {"memory closed", "given back with 0 at the driver"};
       EXPECT_EQ(seen, expected) << lines.back();

@@ -106,6 +106,7 @@ SAME(kMemImport, cuMemImportFromShareableHandle, 10020);
 SAME(kImportExternalMemory, cuImportExternalMemory, 10000);
 SAME(kExternalMemoryGetMappedBuffer, cuExternalMemoryGetMappedBuffer, 10000);
 SAME(kDestroyExternalMemory, cuDestroyExternalMemory, 10000);
+SAME(kMemAlloc, cuMemAlloc, 3020);
 SAME(kMemFree, cuMemFree, 3020);
 SAME(kMemsetD8, cuMemsetD8, 3020);
 SAME(kMemsetD32, cuMemsetD32, 3020);
