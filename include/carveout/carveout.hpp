@@ -16,10 +16,12 @@
 
 #include <carveout/carveout.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -72,83 +74,54 @@ struct Options {
   Log log = {};
 };
 
-// Memory in place. Destroying it is carveout_close(): unmapped first, given back then. One that was
-// moved from is only good for being destroyed, assigned to, or asked whether it is open.
-class Carveout {
+// What Carveout and Pages have in common: an owner of what was opened. Destroying it closes it,
+// which gives the memory back. One that was moved from is only good for being destroyed, assigned
+// to, or asked whether it is open.
+template <typename Calls>
+class Opened {
  public:
-  // Throws Failure, and std::bad_alloc for what this header allocates itself.
-  [[nodiscard]] static Carveout open(const Options& options) {
-    return *open_plain(options, false);  // code does not say off
-  }
+  using Handle = typename Calls::Handle;
+  using Info = typename Calls::Info;
 
-  // Nothing where CARVEOUT is unset or 0. A row that is set counts instead of what is in `options`.
-  // Throws as open() does.
-  [[nodiscard]] static std::optional<Carveout> open_from_environment(const Options& options = {}) {
-    return open_plain(options, true);
-  }
-
-  Carveout(Carveout&& other) noexcept
+  Opened(Opened&& other) noexcept
       : log_(std::move(other.log_)),
         handle_(std::exchange(other.handle_, nullptr)),
         info_(std::exchange(other.info_, {})) {}
-  Carveout& operator=(Carveout&& other) noexcept {
+  Opened& operator=(Opened&& other) noexcept {
     if (this != &other) {
-      carveout_close(handle_, nullptr);
+      Calls::close(handle_, nullptr);
       log_ = std::move(other.log_);
       handle_ = std::exchange(other.handle_, nullptr);
       info_ = std::exchange(other.info_, {});
     }
     return *this;
   }
-  Carveout(const Carveout&) = delete;
-  Carveout& operator=(const Carveout&) = delete;
-  ~Carveout() { carveout_close(handle_, nullptr); }
+  Opened(const Opened&) = delete;
+  Opened& operator=(const Opened&) = delete;
+  ~Opened() { Calls::close(handle_, nullptr); }
 
   // What the destructor does, saying what went wrong. Not open afterwards, even if it throws.
   void close() {
     info_ = {};
     carveout_error_t error;
     error.struct_size = sizeof error;
-    if (carveout_close(std::exchange(handle_, nullptr), &error) != CARVEOUT_OK) {
-      throw Failure(error);
-    }
+    if (Calls::close(std::exchange(handle_, nullptr), &error) != CARVEOUT_OK) throw Failure(error);
   }
   [[nodiscard]] bool is_open() const noexcept { return handle_ != nullptr; }
 
-  [[nodiscard]] std::uint64_t bytes() const noexcept { return info_.bytes; }
-  [[nodiscard]] std::uint64_t device_pointer() const noexcept { return info_.device_pointer; }
-  [[nodiscard]] void* host_pointer() const noexcept { return info_.host_pointer; }
   // All of it; what it points to lives as long as this.
-  [[nodiscard]] const carveout_info_t& info() const noexcept { return info_; }
+  [[nodiscard]] const Info& info() const noexcept { return info_; }
 
-  [[nodiscard]] int watch_fd() const noexcept { return carveout_watch_fd(handle_); }
-  [[nodiscard]] bool is_lender_gone() const noexcept {
-    return carveout_is_lender_gone(handle_) != 0;
-  }
-  void after_fork_in_child() noexcept { carveout_after_fork_in_child(handle_); }
+  [[nodiscard]] int watch_fd() const noexcept { return Calls::watch_fd(handle_); }
+  [[nodiscard]] bool is_lender_gone() const noexcept { return Calls::is_lender_gone(handle_) != 0; }
+  void after_fork_in_child() noexcept { Calls::after_fork_in_child(handle_); }
 
   // For calls of the C ABI; stays this object's.
-  [[nodiscard]] carveout_t* handle() const noexcept { return handle_; }
+  [[nodiscard]] Handle* handle() const noexcept { return handle_; }
 
- private:
-  Carveout(carveout_t* handle, std::unique_ptr<Log> log) noexcept
-      : log_(std::move(log)), handle_(handle), info_{} {
-    info_.struct_size = sizeof info_;
-    carveout_get_info(handle_, &info_);
-  }
-
-  static const char* text_or_null(const std::optional<std::string>& text) noexcept {
-    return text ? text->c_str() : nullptr;
-  }
-
-  static void call_log(void* context, std::int32_t level, const char* line) noexcept {
-    try {
-      (*static_cast<Log*>(context))(level, line);
-    } catch (...) {  // must not reach C
-    }
-  }
-
-  static std::optional<Carveout> open_plain(const Options& options, bool from_environment) {
+ protected:
+  // Not open where it is off. Throws Failure, and std::bad_alloc for what this header allocates.
+  Opened(const Options& options, bool from_environment) : handle_(nullptr), info_{} {
     carveout_options_t plain;
     carveout_options_init(&plain, sizeof plain);
     plain.from_environment = from_environment ? 1 : 0;
@@ -162,25 +135,123 @@ class Carveout {
     plain.key_file = text_or_null(options.key_file);
     plain.drm_card = text_or_null(options.drm_card);
     plain.heap = text_or_null(options.heap);
-    std::unique_ptr<Log> kept;
     if (options.log) {
-      kept = std::make_unique<Log>(options.log);
+      log_ = std::make_unique<Log>(options.log);
       plain.log = &call_log;
-      plain.log_context = kept.get();
+      plain.log_context = log_.get();
     }
-    carveout_t* handle = nullptr;
     carveout_error_t error;
     error.struct_size = sizeof error;
-    const carveout_status_t status = carveout_open(&plain, &handle, &error);
-    if (status == CARVEOUT_OFF) return std::nullopt;
-    if (status != CARVEOUT_OK) throw Failure(error);
-    return Carveout(handle, std::move(kept));
+    const carveout_status_t status = Calls::open(&plain, &handle_, &error);
+    if (status != CARVEOUT_OK && status != CARVEOUT_OFF) throw Failure(error);
+    info_.struct_size = sizeof info_;
+    if (status == CARVEOUT_OK) Calls::get_info(handle_, &info_);
+  }
+
+ private:
+  static const char* text_or_null(const std::optional<std::string>& text) noexcept {
+    return text ? text->c_str() : nullptr;
+  }
+  static void call_log(void* context, std::int32_t level, const char* line) noexcept {
+    try {
+      (*static_cast<Log*>(context))(level, line);
+    } catch (...) {  // must not reach C
+    }
   }
 
   std::unique_ptr<Log> log_;  // where it is must not change; outlives the handle
-  carveout_t* handle_;
-  carveout_info_t info_;
+  Handle* handle_;
+  Info info_;
 };
+
+struct CarveoutCalls {
+  using Handle = carveout_t;
+  using Info = carveout_info_t;
+  static constexpr auto open = &carveout_open;
+  static constexpr auto close = &carveout_close;
+  static constexpr auto get_info = &carveout_get_info;
+  static constexpr auto watch_fd = &carveout_watch_fd;
+  static constexpr auto is_lender_gone = &carveout_is_lender_gone;
+  static constexpr auto after_fork_in_child = &carveout_after_fork_in_child;
+};
+
+// Memory in place. Destroying it is carveout_close(): unmapped first, given back then.
+class Carveout : public Opened<CarveoutCalls> {
+ public:
+  // Throws Failure, and std::bad_alloc for what this header allocates itself.
+  [[nodiscard]] static Carveout open(const Options& options) { return Carveout(options, false); }
+
+  // Nothing where CARVEOUT is unset or 0. A row that is set counts instead of what is in `options`.
+  // Throws as open() does.
+  [[nodiscard]] static std::optional<Carveout> open_from_environment(const Options& options = {}) {
+    Carveout opened(options, true);
+    if (!opened.is_open()) return std::nullopt;
+    return opened;
+  }
+
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return info().bytes; }
+  [[nodiscard]] std::uint64_t device_pointer() const noexcept { return info().device_pointer; }
+  [[nodiscard]] void* host_pointer() const noexcept { return info().host_pointer; }
+
+ private:
+  using Opened::Opened;
+};
+
+struct PagesCalls {
+  using Handle = carveout_pages_t;
+  using Info = carveout_pages_info_t;
+  static constexpr auto open = &carveout_pages_open;
+  static constexpr auto close = &carveout_pages_close;
+  static constexpr auto get_info = &carveout_pages_get_info;
+  static constexpr auto watch_fd = &carveout_pages_watch_fd;
+  static constexpr auto is_lender_gone = &carveout_pages_is_lender_gone;
+  static constexpr auto after_fork_in_child = &carveout_pages_after_fork_in_child;
+};
+
+// Slices as handles of CUDA's, for engines that map them themselves. Destroying it is
+// carveout_pages_close(): cuMemUnmap() all before.
+class Pages : public Opened<PagesCalls> {
+ public:
+  // As Carveout's.
+  [[nodiscard]] static Pages open(const Options& options) { return Pages(options, false); }
+  [[nodiscard]] static std::optional<Pages> open_from_environment(const Options& options = {}) {
+    Pages opened(options, true);
+    if (!opened.is_open()) return std::nullopt;
+    return opened;
+  }
+
+  [[nodiscard]] std::size_t size() const noexcept { return info().count; }
+  [[nodiscard]] std::uint64_t page_bytes() const noexcept { return info().page_bytes; }
+  // A CUmemGenericAllocationHandle. `page` is less than size().
+  [[nodiscard]] std::uint64_t operator[](std::size_t page) const noexcept {
+    return info().handles[page];
+  }
+  [[nodiscard]] const std::uint64_t* begin() const noexcept { return info().handles; }
+  [[nodiscard]] const std::uint64_t* end() const noexcept { return info().handles + size(); }
+
+ private:
+  using Opened::Opened;
+};
+
+// The two functions that rmm::mr::callback_memory_resource takes; both arguments are a pointer to
+// the device's number, an int that outlives the resource:
+//
+//     static int device = 0;
+//     rmm::mr::callback_memory_resource resource(carveout::rmm_allocate<rmm::cuda_stream_view>,
+//         carveout::rmm_deallocate<rmm::cuda_stream_view>, &device, &device);
+//
+// carveout_torch_alloc() and carveout_torch_free() otherwise. Not run with RMM yet.
+template <typename Stream>
+void* rmm_allocate(std::size_t bytes, Stream /*stream*/, void* device) {
+  if (bytes == 0) return nullptr;
+  void* const pointer = carveout_torch_alloc(bytes, *static_cast<const int*>(device), nullptr);
+  if (pointer == nullptr) throw std::bad_alloc();
+  return pointer;
+}
+template <typename Stream>
+void rmm_deallocate(void* pointer, std::size_t bytes, Stream /*stream*/, void* device) noexcept {
+  carveout_torch_free(pointer, bytes, *static_cast<const int*>(device), nullptr);
+}
 
 // The owner of a carveout_planes_t. Thread rule: as that has it.
 class Planes {
