@@ -285,6 +285,111 @@ CARVEOUT_API void carveout_after_fork_in_child(carveout_t* handle) CARVEOUT_NOEX
 CARVEOUT_API carveout_status_t carveout_close(carveout_t* handle,
                                               carveout_error_t* error) CARVEOUT_NOEXCEPT;
 
+/* ---- Pages: handles of 2 MiB, for engines that map them themselves (vAttention, kvcached) ----
+ *
+ * The same memory as carveout_open()'s, borrowed one slice at a time on one connection, each
+ * imported by cuMemImportFromShareableHandle() and mapped nowhere: what to cuMemMap(), and where,
+ * is the engine's to say. What that header comment holds for a carveout_t holds for a
+ * carveout_pages_t: threads, fork, the process's end. */
+typedef struct carveout_pages carveout_pages_t;
+
+typedef struct carveout_pages_info {
+  size_t struct_size;
+  uint64_t count;          /* of pages: the bytes asked for, rounded up */
+  uint64_t page_bytes;     /* of each: 2097152 */
+  const uint64_t* handles; /* `count` of CUmemGenericAllocationHandle; valid until ..._close() */
+  uint64_t lender_base;    /* as in carveout_info_t, as are those below */
+  int32_t source;
+  int32_t device; /* whose memory they are to be: cuMemSetAccess() for it */
+  const char* source_name;
+  const char* description;
+} carveout_pages_info_t;
+
+/* Borrows options->bytes (which row says so, and all else, as in carveout_open()) in slices, and
+ * imports each: all of them, or none. What can be imported are NVIDIA files: lent by a carveoutd of
+ * the backend cuda, or drm with --lend-as nvidia, or the direct sources drm and cuda. Another
+ * source is refused (CARVEOUT_SOURCE), as is another map than CARVEOUT_MAP_AUTO and
+ * CARVEOUT_MAP_VMM (CARVEOUT_MAP), and a lender that lends something else. options->device: -1 is
+ * the current context's, or device 0.
+ *
+ * Answers, errors, and the state after one: as carveout_open(). *pages is NULL after every answer
+ * but CARVEOUT_OK. Blocks: timeout_ms for all claims together, and as CUDA needs.
+ *
+ * The handles stay the library's: cuMemMap(address, page_bytes, 0, handle, 0) and
+ * cuMemSetAccess(), not cuMemRelease(). Each maps whole, at offset 0. The process needs no
+ * descriptor a page, but for what CUDA keeps. */
+CARVEOUT_API carveout_status_t carveout_pages_open(const carveout_options_t* options,
+                                                   carveout_pages_t** pages,
+                                                   carveout_error_t* error) CARVEOUT_NOEXCEPT;
+
+/* As carveout_get_info(), carveout_watch_fd(), carveout_is_lender_gone() and
+ * carveout_after_fork_in_child() have it for a carveout_t. */
+CARVEOUT_API carveout_status_t carveout_pages_get_info(
+    const carveout_pages_t* pages, carveout_pages_info_t* info) CARVEOUT_NOEXCEPT;
+CARVEOUT_API int carveout_pages_watch_fd(const carveout_pages_t* pages) CARVEOUT_NOEXCEPT;
+CARVEOUT_API int carveout_pages_is_lender_gone(const carveout_pages_t* pages) CARVEOUT_NOEXCEPT;
+CARVEOUT_API void carveout_pages_after_fork_in_child(carveout_pages_t* pages) CARVEOUT_NOEXCEPT;
+
+/* Releases the handles, then gives the memory back by closing the connection. cuMemUnmap() all of
+ * them before: what is still mapped stays so, of memory that the lender takes for returned. Answers
+ * as carveout_close(). */
+CARVEOUT_API carveout_status_t carveout_pages_close(carveout_pages_t* pages,
+                                                    carveout_error_t* error) CARVEOUT_NOEXCEPT;
+
+/* ---- An allocator for PyTorch: torch.cuda.memory.CUDAPluggableAllocator ----
+ *
+ * One for the process. What is asked for is carved from a carveout that is opened once, as the
+ * environment says (options NULL, but for the device: that of the first request); where that is
+ * off, has failed, is full or of another device, the driver allocates it (cuMemAlloc(), in the
+ * device's primary context, which is the CUDA runtime's), exactly once a request. The carveout
+ * lives as long as the process; a forked child gives up its copy of the connection by itself, and
+ * is given nothing.
+ *
+ * Threads: any calls from any threads at once. */
+
+struct CUstream_st; /* CUDA's: a cudaStream_t points to it */
+
+/* The first request's opening, beforehand, so that its answer is heard: CARVEOUT_OK, CARVEOUT_OFF,
+ * or the error. Once it is open, CARVEOUT_OK for that device and CARVEOUT_ERROR_INVALID for others.
+ * After another answer it is tried anew, which a request never does. Blocks as carveout_open(). */
+CARVEOUT_API carveout_status_t carveout_torch_open(int32_t device,
+                                                   carveout_error_t* error) CARVEOUT_NOEXCEPT;
+
+/* `bytes` at a multiple of 512, ready for any stream (`stream` is not used), with whatever was last
+ * there. NULL, as PyTorch takes for "out of memory", where the driver has none either, for 0 bytes,
+ * and in a forked child. Blocks: the first request as carveout_open(); others as the driver does,
+ * and not for it where the carveout has room. */
+CARVEOUT_API void* carveout_torch_alloc(size_t bytes, int device,
+                                        struct CUstream_st* stream) CARVEOUT_NOEXCEPT;
+
+/* Gives back what carveout_torch_alloc() gave (`bytes` and `stream` are not used; NULL is ignored).
+ * As cudaFree() does, it waits for all that the device has been given to do in that context, since
+ * the next owner may be on another stream. Where that wait fails (while a stream is being captured,
+ * it may not be done), the piece is not had again before a later wait has worked. */
+CARVEOUT_API void carveout_torch_free(void* pointer, size_t bytes, int device,
+                                      struct CUstream_st* stream) CARVEOUT_NOEXCEPT;
+
+typedef struct carveout_torch_state {
+  size_t struct_size;
+  int32_t status;     /* of the opening; CARVEOUT_OFF before the first request as well */
+  int32_t device;     /* the carveout's; -1 where there is none */
+  uint64_t bytes;     /* the carveout's */
+  uint64_t in_use;    /* of it; rounded up to 512 a piece */
+  uint64_t peak;      /* the most that in_use has been */
+  uint64_t largest;   /* that it has room for now, in one piece */
+  uint64_t waiting;   /* of in_use: given back, and the device could not be waited for */
+  uint64_t carved;    /* requests that the carveout served */
+  uint64_t fell_back; /* that the driver served */
+  uint64_t failed;    /* that got NULL */
+  uint64_t refused;   /* given back, and by neither known to be allocated */
+} carveout_torch_state_t;
+
+/* Does not block but for another thread's opening. CARVEOUT_ERROR_INVALID, and nothing written,
+ * where state is NULL or struct_size is none; error, where not NULL, receives why the carveout
+ * could not be opened. */
+CARVEOUT_API carveout_status_t carveout_torch_get_state(carveout_torch_state_t* state,
+                                                        carveout_error_t* error) CARVEOUT_NOEXCEPT;
+
 /* ---- Arenas: what an engine carves from memory that it has mapped ----
  *
  * They count addresses and touch nothing: `base` may be a device_pointer, a host_pointer, or a part
