@@ -71,7 +71,8 @@ def main():
         library.carveout_get_info(memory, byref(info))
         what = f"{info.bytes >> 20} MiB of {info.source_name.decode()} by {info.map_name.decode()}"
         if info.host_pointer is None:  # device_pointer is all there is: for a GPU's blocks
-            sys.exit(what + ": not for the processor")
+            print(what + ": not for the processor")
+            sys.exit(1)
         print(f"{what}: wrote to {use(library, info, error)} blocks")
     finally:
         if library.carveout_close(memory, byref(error)) != OK:
