@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BLOCK = 64 * 1024 };
+enum { BLOCK = 64 * 1024, PAGE = 4096 }; /* what is borrowed begins at a page */
 
 static int failed(const carveout_error_t* error) {
   fprintf(stderr, "borrow: %s\n", error->message);
@@ -24,7 +24,7 @@ int main(void) {
   printf("%u MiB of %s by %s", (unsigned)(info.bytes >> 20), info.source_name, info.map_name);
   if (info.host_pointer == NULL) { /* device_pointer is all there is: for a GPU's blocks */
     puts(": not for the processor");
-  } else if (carveout_blocks_create((uintptr_t)info.host_pointer, info.bytes, BLOCK, BLOCK, &blocks,
+  } else if (carveout_blocks_create((uintptr_t)info.host_pointer, info.bytes, BLOCK, PAGE, &blocks,
                                     &error) != CARVEOUT_OK) {
     failed(&error);
   } else {

@@ -7,6 +7,7 @@ from ctypes import (POINTER, byref, c_char, c_char_p, c_int, c_int32, c_size_t, 
 
 OK, OFF = 0, 1
 BLOCK = 64 * 1024
+PAGE = 4096  # what is borrowed begins at one
 
 
 class Error(ctypes.Structure):  # carveout_error_t
@@ -31,7 +32,7 @@ def load():
             ("open", c_int, c_void_p, POINTER(handle), error),
             ("get_info", c_int, handle, POINTER(Info)),
             ("close", c_int, handle, error),
-            ("blocks_create", c_int, c_uint64, c_uint64, c_uint64, c_uint64, POINTER(handle), error),
+            ("blocks_create", c_int, *[c_uint64] * 4, POINTER(handle), error),
             ("blocks_take", c_int, handle, POINTER(c_uint32), POINTER(c_uint64)),
             ("blocks_give_back", c_int, handle, c_uint32),
             ("blocks_destroy", None, handle)):
@@ -43,7 +44,7 @@ def load():
 def use(library, info, error):
     """Takes every block of the memory, writes to it by a memoryview, gives all back."""
     blocks, index, address, taken = c_void_p(), c_uint32(), c_uint64(), []
-    if library.carveout_blocks_create(info.host_pointer, info.bytes, BLOCK, BLOCK, byref(blocks),
+    if library.carveout_blocks_create(info.host_pointer, info.bytes, BLOCK, PAGE, byref(blocks),
                                       byref(error)) != OK:
         sys.exit("borrow: " + error.message.decode())
     while library.carveout_blocks_take(blocks, byref(index), byref(address)) == OK:
