@@ -67,12 +67,18 @@ carveout_status_t carveout_torch_get_state(carveout_torch_state_t* state,
   return walled(error, [&]() -> carveout_status_t {
     const DeviceAllocator::State now = allocator().state();
     carveout_torch_state_t value{};
-    if (now.problem) {
-      value.status = answer(*now.problem, error);
-    } else {
-      value.status = answer(now.device ? CARVEOUT_OK : CARVEOUT_OFF, error);
-    }
+    value.status = now.problem ? answer(*now.problem, error)
+                               : answer(now.opened ? CARVEOUT_OK : CARVEOUT_OFF, error);
+    value.tried = now.tried ? 1 : 0;
     value.device = now.device.value_or(-1);
+    value.description = value.why_not = "";
+    if (now.opened != nullptr) {
+      value.source = static_cast<int32_t>(now.opened->source());
+      value.map = static_cast<int32_t>(now.opened->mapping().strategy());
+      value.kind = static_cast<int32_t>(now.opened->kind());
+      value.description = now.opened->description().c_str();
+      value.why_not = now.opened->why_not().c_str();
+    }
     value.bytes = now.carveout.region.count();
     value.in_use = now.carveout.in_use.count();
     value.peak = now.carveout.peak.count();

@@ -287,10 +287,10 @@ CARVEOUT_API carveout_status_t carveout_close(carveout_t* handle,
 
 /* ---- Pages: handles of 2 MiB, for engines that map them themselves (vAttention, kvcached) ----
  *
- * The same memory as carveout_open()'s, borrowed one slice at a time on one connection, each
+ * The same memory as carveout_open()'s, borrowed one slice at a time on one connection. Each is
  * imported by cuMemImportFromShareableHandle() and mapped nowhere: what to cuMemMap(), and where,
- * is the engine's to say. What that header comment holds for a carveout_t holds for a
- * carveout_pages_t: threads, fork, the process's end. */
+ * is the engine's to say. Threads, fork and the process's end: what is said above of a carveout_t
+ * holds for a carveout_pages_t. */
 typedef struct carveout_pages carveout_pages_t;
 
 typedef struct carveout_pages_info {
@@ -305,15 +305,21 @@ typedef struct carveout_pages_info {
   const char* description;
 } carveout_pages_info_t;
 
-/* Borrows options->bytes (which row says so, and all else, as in carveout_open()) in slices, and
- * imports each: all of them, or none. What can be imported are NVIDIA files: lent by a carveoutd of
- * the backend cuda, or drm with --lend-as nvidia, or the direct sources drm and cuda. Another
- * source is refused (CARVEOUT_SOURCE), as is another map than CARVEOUT_MAP_AUTO and
- * CARVEOUT_MAP_VMM (CARVEOUT_MAP), and a lender that lends something else. options->device: -1 is
- * the current context's, or device 0.
+/* Borrows options->bytes in slices, and imports each: all of them, or none. Options, NULL for them,
+ * and their rows: as in carveout_open(). There is no asking for "as many as there are": the lender
+ * refuses the first that it has not, and all are given back.
+ *
+ * What can be imported are NVIDIA files: lent by a carveoutd of the backend cuda, or of drm with
+ * --lend-as nvidia, or of the direct sources drm and cuda. Another source is refused
+ * (CARVEOUT_SOURCE), as is another map than CARVEOUT_MAP_AUTO and CARVEOUT_MAP_VMM (CARVEOUT_MAP),
+ * and a lender that lends something else. (Others report that L2 does not hold what is mapped so.)
+ *
+ * options->device: -1 is the current context's, or device 0. No context need be current; the
+ * device's primary one is retained until ..._close(), unless the current one is of that device.
  *
  * Answers, errors, and the state after one: as carveout_open(). *pages is NULL after every answer
- * but CARVEOUT_OK. Blocks: timeout_ms for all claims together, and as CUDA needs.
+ * but CARVEOUT_OK. Blocks: timeout_ms for all claims together (1792 MiB are 896; a lender that
+ * zeroes them itself may need more than the default), and as CUDA needs.
  *
  * The handles stay the library's: cuMemMap(address, page_bytes, 0, handle, 0) and
  * cuMemSetAccess(), not cuMemRelease(). Each maps whole, at offset 0. The process needs no
@@ -338,45 +344,62 @@ CARVEOUT_API carveout_status_t carveout_pages_close(carveout_pages_t* pages,
 
 /* ---- An allocator for PyTorch: torch.cuda.memory.CUDAPluggableAllocator ----
  *
- * One for the process. What is asked for is carved from a carveout that is opened once, as the
- * environment says (options NULL, but for the device: that of the first request); where that is
- * off, has failed, is full or of another device, the driver allocates it (cuMemAlloc(), in the
- * device's primary context, which is the CUDA runtime's), exactly once a request. The carveout
- * lives as long as the process; a forked child gives up its copy of the connection by itself, and
- * is given nothing.
+ * One for the process. Each request is carved from a carveout, or, where that is off, could not be
+ * opened, has no room or is of another device, allocated by the driver (cuMemAlloc(), in the
+ * device's primary context, which is the CUDA runtime's), which is then asked exactly once.
  *
- * Threads: any calls from any threads at once. */
+ * The carveout is opened once, by carveout_torch_open() or by the first request: as the rows of the
+ * environment say, for that device or not at all (so CARVEOUT_MAP=host is an error), in its primary
+ * context. A first request that fails in this says so in carveout_torch_get_state() only. The
+ * environment is read then: not while another thread changes it. It lives as long as the process; a
+ * forked child gives up its copy of the connection by itself.
+ *
+ * Threads: any calls from any threads at once. In a forked child, where CUDA does not work, nothing
+ * is given and nothing is taken back. */
 
 struct CUstream_st; /* CUDA's: a cudaStream_t points to it */
 
-/* The first request's opening, beforehand, so that its answer is heard: CARVEOUT_OK, CARVEOUT_OFF,
- * or the error. Once it is open, CARVEOUT_OK for that device and CARVEOUT_ERROR_INVALID for others.
- * After another answer it is tried anew, which a request never does. Blocks as carveout_open(). */
+/* Opens the carveout, so that its answer is heard: CARVEOUT_OK, CARVEOUT_OFF, or the error.
+ * `device` is a number, 0 or more. Once it is open: CARVEOUT_OK for that device,
+ * CARVEOUT_ERROR_INVALID for others. Otherwise it is tried anew, which a request does not. Blocks
+ * as carveout_open(). */
 CARVEOUT_API carveout_status_t carveout_torch_open(int32_t device,
                                                    carveout_error_t* error) CARVEOUT_NOEXCEPT;
 
-/* `bytes` at a multiple of 512, ready for any stream (`stream` is not used), with whatever was last
- * there. NULL, as PyTorch takes for "out of memory", where the driver has none either, for 0 bytes,
- * and in a forked child. Blocks: the first request as carveout_open(); others as the driver does,
- * and not for it where the carveout has room. */
+/* `bytes` at a multiple of 512, ready for any stream (`stream` is not used), with whatever was
+ * there last. NULL where the driver has none either, for 0 bytes, and in a forked child: "out of
+ * memory" to a pool (MemPool) of PyTorch's; who else calls it has to look. By CARVEOUT_MAP_REGISTER
+ * it is registered host memory, which cudaPointerGetAttributes() says.
+ *
+ * Blocks: the first request, unless carveout_torch_open() came before it, as that; where the
+ * carveout has room, no longer; otherwise as cuMemAlloc(). While a stream is being captured, only a
+ * request that the open carveout has room for is allowed. */
 CARVEOUT_API void* carveout_torch_alloc(size_t bytes, int device,
                                         struct CUstream_st* stream) CARVEOUT_NOEXCEPT;
 
-/* Gives back what carveout_torch_alloc() gave (`bytes` and `stream` are not used; NULL is ignored).
- * As cudaFree() does, it waits for all that the device has been given to do in that context, since
- * the next owner may be on another stream. Where that wait fails (while a stream is being captured,
- * it may not be done), the piece is not had again before a later wait has worked. */
+/* Gives back what carveout_torch_alloc() gave for that device (`bytes` and `stream` are not used;
+ * NULL is ignored). As cudaFree() does, it waits for all that the device has been given to do in
+ * its primary context, since the next owner may be on another stream. Where that wait fails (while
+ * a stream is being captured, it may not be done), the piece is not had again before a later wait
+ * has worked. */
 CARVEOUT_API void carveout_torch_free(void* pointer, size_t bytes, int device,
                                       struct CUstream_st* stream) CARVEOUT_NOEXCEPT;
 
 typedef struct carveout_torch_state {
   size_t struct_size;
-  int32_t status;     /* of the opening; CARVEOUT_OFF before the first request as well */
-  int32_t device;     /* the carveout's; -1 where there is none */
-  uint64_t bytes;     /* the carveout's */
-  uint64_t in_use;    /* of it; rounded up to 512 a piece */
+  int32_t
+      status; /* of the last opening: CARVEOUT_OK, CARVEOUT_OFF (before the first, too), or why */
+  int32_t tried;           /* 1 once there was one */
+  int32_t device;          /* the carveout's, as are those below; -1 where there is none */
+  int32_t source;          /* carveout_source_t */
+  int32_t map;             /* carveout_map_t */
+  int32_t kind;            /* carveout_kind_t */
+  const char* description; /* as in carveout_info_t; valid for ever; "" where there is none */
+  const char* why_not;
+  uint64_t bytes;
+  uint64_t in_use;    /* rounded up to 512 a piece */
   uint64_t peak;      /* the most that in_use has been */
-  uint64_t largest;   /* that it has room for now, in one piece */
+  uint64_t largest;   /* that there is room for now, in one piece */
   uint64_t waiting;   /* pieces of in_use: given back, and the device could not be waited for */
   uint64_t carved;    /* requests that the carveout served */
   uint64_t fell_back; /* that the driver served */
@@ -385,8 +408,9 @@ typedef struct carveout_torch_state {
 } carveout_torch_state_t;
 
 /* Does not block but for another thread's opening. CARVEOUT_ERROR_INVALID, and nothing written,
- * where state is NULL or struct_size is none; error, where not NULL, receives why the carveout
- * could not be opened. */
+ * where state is NULL or struct_size is none. error, where not NULL, is the last opening's: its
+ * status is state's, not what this call returned. In a forked child: as before the first
+ * request. */
 CARVEOUT_API carveout_status_t carveout_torch_get_state(carveout_torch_state_t* state,
                                                         carveout_error_t* error) CARVEOUT_NOEXCEPT;
 
@@ -448,7 +472,9 @@ CARVEOUT_API carveout_status_t carveout_planes_get_statistics(
 /* NULL is ignored. */
 CARVEOUT_API void carveout_planes_destroy(carveout_planes_t* planes) CARVEOUT_NOEXCEPT;
 
-/* Blocks of one size: paged KV. A block's index is what a block table holds. */
+/* Blocks of one size: paged KV. A block's index is what a block table holds; where each layer has
+ * planes of its own, one arena over the first plane counts for all: block `index` of any plane is
+ * at that plane's address + index * stride_bytes. */
 typedef struct carveout_blocks carveout_blocks_t;
 
 typedef struct carveout_blocks_statistics {
@@ -466,8 +492,9 @@ typedef struct carveout_blocks_statistics {
 } carveout_blocks_statistics_t;
 
 /* As many blocks as fit into base to base + bytes, the first and each of them at a multiple of
- * `alignment` (a power of two). *blocks receives the arena, which the caller owns; NULL after an
- * error. CARVEOUT_ERROR_EXHAUSTED where not one fits, or 2^32 - 2 or more would;
+ * `alignment` (a power of two). What is mapped begins at a page of the host's (4096): a larger
+ * alignment than base has costs a block. *blocks receives the arena, which the caller owns; NULL
+ * after an error. CARVEOUT_ERROR_EXHAUSTED where not one fits, or 2^32 - 2 or more would;
  * CARVEOUT_ERROR_INVALID as above, and for a block_bytes of 0. */
 CARVEOUT_API carveout_status_t carveout_blocks_create(uint64_t base, uint64_t bytes,
                                                       uint64_t block_bytes, uint64_t alignment,

@@ -53,7 +53,7 @@ class Failure : public std::runtime_error {
   carveout_status_t status_;
   int system_errno_;
   int cuda_result_;
-  char setting_[sizeof carveout_error_t::setting];  // copying an exception must not throw
+  char setting_[sizeof carveout_error_t::setting] = {};  // copying an exception must not throw
 };
 
 // Receives a carveout_log_level_t and one line. What it throws is dropped.
@@ -268,11 +268,16 @@ class Planes {
   // where there is no room.
   std::uint64_t place(std::vector<carveout_plane_t>& plan) {
     std::uint64_t id = 0;
-    carveout_error_t error;
-    error.struct_size = sizeof error;
-    const carveout_status_t status =
-        carveout_planes_place(handle_.get(), plan.data(), plan.size(), &id, &error);
-    if (status != CARVEOUT_OK) throw Failure(error);
+    const Failure failure = try_plain(plan, id);
+    if (failure.status() != CARVEOUT_OK) throw failure;
+    return id;
+  }
+  // The same, and nothing where there is no room.
+  [[nodiscard]] std::optional<std::uint64_t> try_place(std::vector<carveout_plane_t>& plan) {
+    std::uint64_t id = 0;
+    const Failure failure = try_plain(plan, id);
+    if (failure.status() == CARVEOUT_ERROR_EXHAUSTED) return std::nullopt;
+    if (failure.status() != CARVEOUT_OK) throw failure;
     return id;
   }
   // False for what is not placed.
@@ -289,6 +294,12 @@ class Planes {
   [[nodiscard]] carveout_planes_t* handle() const noexcept { return handle_.get(); }
 
  private:
+  Failure try_plain(std::vector<carveout_plane_t>& plan, std::uint64_t& id) {
+    carveout_error_t error;
+    error.struct_size = sizeof error;
+    carveout_planes_place(handle_.get(), plan.data(), plan.size(), &id, &error);
+    return Failure(error);
+  }
   struct Destroy {
     void operator()(carveout_planes_t* planes) const noexcept { carveout_planes_destroy(planes); }
   };
@@ -312,6 +323,9 @@ class Blocks {
       throw Failure(error);
     }
     handle_.reset(made);
+    const carveout_blocks_statistics_t counted = statistics();
+    first_ = counted.first;
+    stride_bytes_ = counted.stride_bytes;
   }
 
   // Nothing where all are taken.
@@ -329,6 +343,10 @@ class Blocks {
   bool give_back_at(std::uint64_t address) noexcept {
     return carveout_blocks_give_back_at(handle_.get(), address) == CARVEOUT_OK;
   }
+  // Of a block, taken or not; `index` is less than statistics().blocks.
+  [[nodiscard]] std::uint64_t address_of(std::uint32_t index) const noexcept {
+    return first_ + index * stride_bytes_;
+  }
   [[nodiscard]] carveout_blocks_statistics_t statistics() const noexcept {
     carveout_blocks_statistics_t counted{};
     counted.struct_size = sizeof counted;
@@ -343,6 +361,8 @@ class Blocks {
     void operator()(carveout_blocks_t* blocks) const noexcept { carveout_blocks_destroy(blocks); }
   };
   std::unique_ptr<carveout_blocks_t, Destroy> handle_;
+  std::uint64_t first_ = 0;
+  std::uint64_t stride_bytes_ = 0;
 };
 
 }  // namespace v0

@@ -72,7 +72,7 @@ Result<bool> DeviceAllocator::open(int device) {
 Result<bool> DeviceAllocator::open_now(int device) {
   if (owned_ != nullptr) {
     if (owned_->device == device) return true;
-    return Error{Code::kInvalid, 0, "carveout_torch_open()",
+    return Error{Code::kInvalid, 0, "the allocator",
                  cat("it is open for device ", owned_->device, " already, not ", device)};
   }
   tried_ = true;
@@ -212,10 +212,12 @@ DeviceAllocator::State DeviceAllocator::state() const {
   if (is_forked()) return now;
   const std::lock_guard<std::mutex> lock(mutex_);
   now = counted_;
+  now.tried = tried_;
   now.problem = problem_;
   now.waiting = waiting_.size();
   if (owned_ != nullptr) {
     now.device = owned_->device;
+    now.opened = &owned_->carveout;
     now.carveout = owned_->arena.statistics();
   }
   return now;

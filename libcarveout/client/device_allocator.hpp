@@ -32,8 +32,10 @@ namespace carveout::client {
 class DeviceAllocator {
  public:
   struct State {
-    std::optional<Error> problem;  // why it could not be opened
-    std::optional<int> device;     // the carveout's; none where there is none
+    bool tried = false;                // to open it
+    std::optional<Error> problem;      // why that failed
+    std::optional<int> device;         // the carveout's; none where there is none
+    const Carveout* opened = nullptr;  // likewise; lives as long as the allocator
     arena::BestFit::Statistics carveout;
     std::uint64_t waiting = 0;  // pieces given back while the device could not be waited for
     std::uint64_t carved = 0;   // requests that the carveout served
