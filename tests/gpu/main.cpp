@@ -34,13 +34,16 @@ int run(const std::vector<std::string>& words) {
   if (what == "facts") return answer(show_facts());
   if (what == "share") return answer(share());
   if (what == "read") return answer(read_shared());
-  if (what == "open" && words.size() == 3) {
-    const auto opened = open_and_use(words[2]);
+  const bool opens = what == "open" && words.size() == 3;
+  if (opens || what == "pages" || what == "allocator") {
+    const auto opened = opens             ? open_and_use(words[2])
+                        : what == "pages" ? open_and_use_pages()
+                                          : allocate_as_pytorch();
     if (opened || opened.error().code != Code::kRefused) return answer(opened);
     std::printf("refused: %s\n", opened.error().message.c_str());
     return kRefused;
   }
-  std::fputs("usage: gpu_check device|facts|share|open KIND\n", stderr);
+  std::fputs("usage: gpu_check device|facts|share|open KIND|pages|allocator\n", stderr);
   return 2;
 }
 

@@ -23,4 +23,8 @@ Result<void> read_shared();
 // has to be: "NVIDIA file", "dma-buf", "memfd". kRefused: it was not opened, and why.
 Result<void> open_and_use(const std::string& kind);
 
+// The same of pages, mapped as an engine maps them, and of the allocator that PyTorch is given.
+Result<void> open_and_use_pages();
+Result<void> allocate_as_pytorch();
+
 }  // namespace carveout::test
