@@ -34,8 +34,9 @@ struct carveout_blocks {
 
 namespace {
 
+// The last byte's address is one: base + bytes may be 2^64.
 bool is_range(std::uint64_t base, std::uint64_t bytes) {
-  return bytes <= std::numeric_limits<std::uint64_t>::max() - base;
+  return bytes == 0 || bytes - 1 <= std::numeric_limits<std::uint64_t>::max() - base;
 }
 
 carveout_status_t of(Blocks::GivenBack answer) {
@@ -66,10 +67,10 @@ carveout_status_t carveout_planes_place(carveout_planes_t* planes, carveout_plan
     }
     const auto placed = planes->planes.place(
         count,
-        [plan](std::size_t i) {
+        [plan](std::size_t i) noexcept {
           return Plane{Bytes(plan[i].bytes), Bytes(plan[i].alignment)};
         },
-        [plan, planes](std::size_t i, Bytes offset) {
+        [plan, planes](std::size_t i, Bytes offset) noexcept {
           plan[i].address = planes->base + offset.count();
         });
     if (!placed) return answer(placed.error(), error);
