@@ -2,7 +2,7 @@
 
 #include <limits>
 #include <memory>
-#include <new>
+#include <utility>
 
 #include "arena/blocks.hpp"
 #include "arena/planes.hpp"
@@ -10,7 +10,6 @@
 #include "c_api_wall.hpp"
 
 using carveout::Bytes;
-using carveout::Result;
 using carveout::arena::Blocks;
 using carveout::arena::Plane;
 using carveout::arena::Planes;
@@ -28,6 +27,8 @@ struct carveout_planes {
 };
 
 struct carveout_blocks {
+  carveout_blocks(std::uint64_t at, std::unique_ptr<Blocks> divided)
+      : base(at), blocks(std::move(divided)) {}
   const std::uint64_t base;
   const std::unique_ptr<Blocks> blocks;
 };
@@ -53,7 +54,7 @@ carveout_status_t carveout_planes_create(uint64_t base, uint64_t bytes, carveout
   return walled(error, [&]() -> carveout_status_t {
     if (planes == nullptr) return answer(bad("carveout_planes_create()", "planes is NULL"), error);
     if (!is_range(base, bytes)) return answer(bad("an arena", "ends beyond 2^64"), error);
-    *planes = new carveout_planes(base, Bytes(bytes));
+    *planes = std::make_unique<carveout_planes>(base, Bytes(bytes)).release();
     return answer(CARVEOUT_OK, error);
   });
 }
@@ -122,7 +123,7 @@ carveout_status_t carveout_blocks_create(uint64_t base, uint64_t bytes, uint64_t
     if (!is_range(base, bytes)) return answer(bad("an arena", "ends beyond 2^64"), error);
     auto divided = Blocks::divide(base, Bytes(bytes), Bytes(block_bytes), Bytes(alignment));
     if (!divided) return answer(divided.error(), error);
-    *blocks = new carveout_blocks{base, *std::move(divided)};
+    *blocks = std::make_unique<carveout_blocks>(base, *std::move(divided)).release();
     return answer(CARVEOUT_OK, error);
   });
 }

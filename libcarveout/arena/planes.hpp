@@ -57,7 +57,7 @@ class Planes {
                   std::is_nothrow_invocable_v<const Tell&, std::size_t, Bytes>);
     const std::lock_guard<std::mutex> lock(mutex_);
     const Bytes start = plans_.empty() ? Bytes(0) : plans_.back().end;
-    Walk walk{base_, region_.count(), start.count(), 0};
+    Walk walk{base_, region_.count(), start.count()};
     // Twice, so that nothing is told where not all of it is placed.
     for (std::size_t i = 0; i < count; ++i) {
       if (!walk.take(plane(i))) return why_not(i, plane(i), Bytes(walk.at), start);
@@ -79,11 +79,11 @@ class Planes {
 
  private:
   struct Placed {
-    PlanId id;
+    PlanId id = 0;
     Bytes start;
     Bytes end;
     Bytes padding;
-    bool given_back;
+    bool given_back = false;
   };
 
   // A power of two. std::has_single_bit() counts bits, by a call where the processor may not.
@@ -91,7 +91,8 @@ class Planes {
 
   // From plane to plane.
   struct Walk {
-    std::uint64_t base, region, at, padding;
+    std::uint64_t base = 0, region = 0, at = 0;
+    std::uint64_t padding = 0;
     std::uint64_t begin = 0;  // of the last one
 
     bool take(const Plane& plane) {
