@@ -32,7 +32,8 @@ constexpr double kBlocksLimit = 2.5;
 constexpr double kPlanesLimit = 5;
 
 // A stack of indices whose head has a count in it against ABA. It knows neither a double free nor
-// how many are in use.
+// how many are in use. Who loses tries again at once: with several threads that costs more than to
+// wait for each other.
 class FreeList {
  public:
   explicit FreeList(std::uint32_t count) : next_(count) {
@@ -96,6 +97,12 @@ std::vector<std::size_t> cores() {
     if (CPU_ISSET(core, &allowed)) found.push_back(core);
   }
   return found;
+}
+
+double load_average() {
+  double load = 0;
+  must(::getloadavg(&load, 1) == 1, "the load average");
+  return load;
 }
 
 // What a repetition takes the slowest thread. Threads wait for each other without sleeping, so that
@@ -295,12 +302,14 @@ void compare_planes(int blocks) {
 int main(int count, char** arguments) try {
   using namespace carveout::test;
   const int blocks = std::max(1, count > 1 ? std::atoi(arguments[1]) : 12);
+  const double before = load_average();
   const std::size_t most = cores().size();
   for (const int threads : {1, 2}) {
     if (static_cast<std::size_t>(threads) <= most) compare_blocks(threads, blocks);
   }
   if (most < 2) std::printf("  by 2 threads at once: not measured, there is one core\n");
   compare_planes(blocks);
+  std::printf("  load average: %.2f before, %.2f after\n", before, load_average());
   return 0;
 } catch (const std::exception& problem) {
   std::fprintf(stderr, "%s\n", problem.what());
