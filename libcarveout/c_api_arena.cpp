@@ -2,7 +2,7 @@
 
 #include <limits>
 #include <memory>
-#include <new>
+#include <utility>
 
 #include "arena/blocks.hpp"
 #include "arena/planes.hpp"
@@ -10,7 +10,6 @@
 #include "c_api_wall.hpp"
 
 using carveout::Bytes;
-using carveout::Result;
 using carveout::arena::Blocks;
 using carveout::arena::Plane;
 using carveout::arena::Planes;
@@ -28,14 +27,17 @@ struct carveout_planes {
 };
 
 struct carveout_blocks {
+  carveout_blocks(std::uint64_t at, std::unique_ptr<Blocks> divided)
+      : base(at), blocks(std::move(divided)) {}
   const std::uint64_t base;
   const std::unique_ptr<Blocks> blocks;
 };
 
 namespace {
 
+// The last byte's address is one: base + bytes may be 2^64.
 bool is_range(std::uint64_t base, std::uint64_t bytes) {
-  return bytes <= std::numeric_limits<std::uint64_t>::max() - base;
+  return bytes == 0 || bytes - 1 <= std::numeric_limits<std::uint64_t>::max() - base;
 }
 
 carveout_status_t of(Blocks::GivenBack answer) {
@@ -52,7 +54,7 @@ carveout_status_t carveout_planes_create(uint64_t base, uint64_t bytes, carveout
   return walled(error, [&]() -> carveout_status_t {
     if (planes == nullptr) return answer(bad("carveout_planes_create()", "planes is NULL"), error);
     if (!is_range(base, bytes)) return answer(bad("an arena", "ends beyond 2^64"), error);
-    *planes = new carveout_planes(base, Bytes(bytes));
+    *planes = std::make_unique<carveout_planes>(base, Bytes(bytes)).release();
     return answer(CARVEOUT_OK, error);
   });
 }
@@ -66,10 +68,10 @@ carveout_status_t carveout_planes_place(carveout_planes_t* planes, carveout_plan
     }
     const auto placed = planes->planes.place(
         count,
-        [plan](std::size_t i) {
+        [plan](std::size_t i) noexcept {
           return Plane{Bytes(plan[i].bytes), Bytes(plan[i].alignment)};
         },
-        [plan, planes](std::size_t i, Bytes offset) {
+        [plan, planes](std::size_t i, Bytes offset) noexcept {
           plan[i].address = planes->base + offset.count();
         });
     if (!placed) return answer(placed.error(), error);
@@ -121,7 +123,7 @@ carveout_status_t carveout_blocks_create(uint64_t base, uint64_t bytes, uint64_t
     if (!is_range(base, bytes)) return answer(bad("an arena", "ends beyond 2^64"), error);
     auto divided = Blocks::divide(base, Bytes(bytes), Bytes(block_bytes), Bytes(alignment));
     if (!divided) return answer(divided.error(), error);
-    *blocks = new carveout_blocks{base, *std::move(divided)};
+    *blocks = std::make_unique<carveout_blocks>(base, *std::move(divided)).release();
     return answer(CARVEOUT_OK, error);
   });
 }

@@ -451,9 +451,10 @@ CARVEOUT_API carveout_status_t carveout_planes_create(uint64_t base, uint64_t by
                                                       carveout_error_t* error) CARVEOUT_NOEXCEPT;
 
 /* Places `count` planes in their order and writes the address of each, and *plan_id, by which it is
- * given back. Constant time a plane. CARVEOUT_ERROR_EXHAUSTED: not all of them fit, nothing is
- * placed and nothing written but the error, which says which plane was the first without room.
- * CARVEOUT_ERROR_INVALID: no planes, an empty one, an alignment that is none. */
+ * given back. Constant time a plane. After any failure nothing is placed, and nothing written but
+ * the error. CARVEOUT_ERROR_EXHAUSTED: not all of them fit; the error says which plane was the
+ * first without room. CARVEOUT_ERROR_INVALID: NULL, no planes, an empty one, an alignment that is
+ * none. */
 CARVEOUT_API carveout_status_t carveout_planes_place(carveout_planes_t* planes,
                                                      carveout_plane_t* plan, size_t count,
                                                      uint64_t* plan_id,

@@ -10,7 +10,9 @@ BestFit::BestFit(std::uint64_t base, Bytes region) {
   const std::uint64_t before = (unit - base % unit) % unit;
   const std::uint64_t size = region.count() > before ? (region.count() - before) / unit * unit : 0;
   counted_.region = Bytes(size);
-  if (size != 0) add_hole(before, size);
+  if (size == 0) return;
+  parts_.emplace(before, Part{size, false});
+  rooms_.emplace(size, before);
 }
 
 std::optional<Bytes> BestFit::take(Bytes size) {
@@ -18,15 +20,23 @@ std::optional<Bytes> BestFit::take(Bytes size) {
   const std::uint64_t wanted = (size.count() / unit + (size.count() % unit != 0 ? 1 : 0)) * unit;
   const std::lock_guard<std::mutex> lock(mutex_);
   // A size within kUnit of 2^64 became 0.
-  const auto found = wanted == 0 ? by_size_.end() : by_size_.lower_bound({wanted, 0});
-  if (found == by_size_.end()) {
+  const auto found = wanted == 0 ? rooms_.end() : rooms_.lower_bound({wanted, 0});
+  if (found == rooms_.end()) {
     ++counted_.not_had;
     return std::nullopt;
   }
   const auto [had, offset] = *found;
-  taken_.emplace(offset, wanted);
-  remove_hole(holes_.find(offset));
-  if (had > wanted) add_hole(offset + wanted, had - wanted);
+  if (had > wanted) {
+    // What needs memory comes before what changes anything.
+    Parts rest;
+    Rooms room;
+    rest.emplace(offset + wanted, Part{had - wanted, false});
+    room.emplace(had - wanted, offset + wanted);
+    parts_.merge(rest);
+    rooms_.merge(room);
+  }
+  parts_.find(offset)->second = {wanted, true};
+  set_room(offset, had, 0);
   counted_.in_use = counted_.in_use + Bytes(wanted);
   counted_.peak = std::max(counted_.peak, counted_.in_use);
   ++counted_.pieces;
@@ -34,50 +44,45 @@ std::optional<Bytes> BestFit::take(Bytes size) {
   return Bytes(offset);
 }
 
-bool BestFit::give_back(Bytes offset) {
+bool BestFit::give_back(Bytes offset) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto piece = taken_.find(offset.count());
-  if (piece == taken_.end()) {
+  auto part = parts_.find(offset.count());
+  if (part == parts_.end() || !part->second.taken) {
     ++counted_.refused;
     return false;
   }
-  std::uint64_t start = piece->first;
-  std::uint64_t size = piece->second;
-  taken_.erase(piece);
-  counted_.in_use = counted_.in_use - Bytes(size);
+  counted_.in_use = counted_.in_use - Bytes(part->second.size);
   --counted_.pieces;
   // One hole with those on either side.
-  const auto behind = holes_.lower_bound(start);
-  if (behind != holes_.begin()) {
-    const auto before = std::prev(behind);
-    if (before->first + before->second == start) {
-      start = before->first;
-      size += before->second;
-      remove_hole(before);
-    }
+  std::uint64_t room = 0;
+  if (part != parts_.begin() && !std::prev(part)->second.taken) {
+    const auto before = std::prev(part);
+    room = before->second.size;
+    before->second.size += part->second.size;
+    rooms_.erase({0, part->first});
+    parts_.erase(part);
+    part = before;
   }
-  if (behind != holes_.end() && start + size == behind->first) {
-    size += behind->second;
-    remove_hole(behind);
+  if (const auto behind = std::next(part); behind != parts_.end() && !behind->second.taken) {
+    part->second.size += behind->second.size;
+    rooms_.erase({behind->second.size, behind->first});
+    parts_.erase(behind);
   }
-  add_hole(start, size);
+  part->second.taken = false;
+  set_room(part->first, room, part->second.size);
   return true;
 }
 
-void BestFit::add_hole(std::uint64_t offset, std::uint64_t size) {
-  holes_.emplace(offset, size);
-  by_size_.emplace(size, offset);
-}
-
-void BestFit::remove_hole(Holes::iterator hole) {
-  by_size_.erase({hole->second, hole->first});
-  holes_.erase(hole);
+void BestFit::set_room(std::uint64_t offset, std::uint64_t before, std::uint64_t now) noexcept {
+  auto entry = rooms_.extract({before, offset});
+  entry.value() = {now, offset};
+  rooms_.insert(std::move(entry));
 }
 
 BestFit::Statistics BestFit::statistics() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   Statistics now = counted_;
-  if (!by_size_.empty()) now.largest = Bytes(by_size_.rbegin()->first);
+  if (!rooms_.empty()) now.largest = Bytes(rooms_.rbegin()->first);
   return now;
 }
 

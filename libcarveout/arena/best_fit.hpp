@@ -25,7 +25,7 @@ class BestFit {
     Bytes region;
     Bytes in_use;
     Bytes peak;     // of in_use
-    Bytes largest;  // that can be had now
+    Bytes largest;  // that can be had now; region - in_use without fragmentation
     std::uint64_t pieces = 0;
     std::uint64_t taken = 0;    // so often
     std::uint64_t not_had = 0;  // so often there was no room
@@ -37,23 +37,28 @@ class BestFit {
 
   // The smallest hole that has room, the first of those that are alike; the offset from the
   // region's start. Nothing where there is none, and for a size of 0. Time: the logarithm of how
-  // many holes there are.
+  // many pieces and holes there are. Throws std::bad_alloc, and nothing has changed.
   std::optional<Bytes> take(Bytes size);
-  // False for what is not the offset of a piece that is taken.
-  bool give_back(Bytes offset);
+  // False for what is not the offset of a piece that is taken. Needs no memory.
+  bool give_back(Bytes offset) noexcept;
 
   [[nodiscard]] Statistics statistics() const;
 
  private:
-  using Holes = std::map<std::uint64_t, std::uint64_t>;  // offset: size
+  struct Part {
+    std::uint64_t size;
+    bool taken;
+  };
+  using Parts = std::map<std::uint64_t, Part>;  // by offset
+  using Rooms =
+      std::set<std::pair<std::uint64_t, std::uint64_t>>;  // what a part has room for, offset
 
-  void add_hole(std::uint64_t offset, std::uint64_t size);
-  void remove_hole(Holes::iterator hole);
+  // Of a part that is there, whose entry says `before`.
+  void set_room(std::uint64_t offset, std::uint64_t before, std::uint64_t now) noexcept;
 
   mutable std::mutex mutex_;
-  Holes holes_;
-  std::set<std::pair<std::uint64_t, std::uint64_t>> by_size_;  // size, offset
-  std::map<std::uint64_t, std::uint64_t> taken_;               // offset: size
+  Parts parts_;  // pieces and holes: all of the region, without a gap
+  Rooms rooms_;  // an entry for each part, 0 for what is taken: so none is made in giving back
   Statistics counted_;
 };
 

@@ -34,7 +34,7 @@ class Blocks {
   // As many blocks of `size` bytes as the region holds, each `stride` (size, rounded up to
   // `alignment`, a power of two) behind the one before. `base` is the region's address: the first
   // block is at the first multiple of `alignment` from there on. Errors: kInvalid for a size of
-  // zero or an alignment that is none, kExhausted where not one fits, or more than 2^32 - 2.
+  // zero or an alignment that is none, kExhausted where not one fits, or 2^32 - 2 or more would.
   static Result<std::unique_ptr<Blocks>> divide(std::uint64_t base, Bytes region, Bytes size,
                                                 Bytes alignment);
 

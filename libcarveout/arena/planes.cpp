@@ -12,8 +12,8 @@ Result<Planes::PlanId> Planes::place(std::span<const Plane> plan, std::span<Byte
     return Error{Code::kInvalid, 0, "a plan", "wants as many offsets as planes"};
   }
   return place(
-      plan.size(), [plan](std::size_t i) -> const Plane& { return plan[i]; },
-      [offsets](std::size_t i, Bytes offset) { offsets[i] = offset; });
+      plan.size(), [plan](std::size_t i) noexcept -> const Plane& { return plan[i]; },
+      [offsets](std::size_t i, Bytes offset) noexcept { offsets[i] = offset; });
 }
 
 Error Planes::no_planes() {
@@ -23,15 +23,16 @@ Error Planes::no_planes() {
 Error Planes::why_not(std::size_t index, const Plane& plane, Bytes at, Bytes start) {
   std::string what = cat("plane ", index);
   if (plane.size == Bytes(0)) return {Code::kInvalid, 0, std::move(what), "is empty"};
-  if (!std::has_single_bit(plane.alignment.count())) {
+  if (!is_alignment(plane.alignment.count())) {
     return {
         Code::kInvalid, 0, std::move(what),
         cat("has an alignment of ", plane.alignment.count(), " bytes, which is no power of two")};
   }
-  ++counted_.not_placed;
-  return {Code::kExhausted, 0, std::move(what),
-          cat("does not fit: ", format_bytes(plane.size), " behind ", format_bytes(at - start),
-              " of the same plan, and ", format_bytes(region_ - start), " are free")};
+  std::string message =
+      cat("does not fit: ", format_bytes(plane.size), " behind ", format_bytes(at - start),
+          " of the same plan, and ", format_bytes(region_ - start), " are free");
+  ++counted_.not_placed;  // nothing throws from here on
+  return {Code::kExhausted, 0, std::move(what), std::move(message)};
 }
 
 Planes::PlanId Planes::add(Bytes start, Bytes end, Bytes padding) {

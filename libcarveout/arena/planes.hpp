@@ -3,12 +3,11 @@
 // A region of memory in which plans are placed: several planes (a layer's keys, a layer's values)
 // at once, whole or not at all. It counts offsets only, and touches nothing.
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <mutex>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "base/bytes.hpp"
@@ -46,15 +45,19 @@ class Planes {
   // Places all of them, in their order, and tells the offset of each from the region's start; or
   // none. Errors: kInvalid (an empty plan or plane, an alignment that is none, `offsets` of another
   // length), kExhausted (the message says which plane was the first without room, and how much
-  // there is); `offsets` is as it was then. Constant time a plane.
+  // there is); `offsets` is as it was then. Constant time a plane. Throws std::bad_alloc, and
+  // nothing has changed.
   Result<PlanId> place(std::span<const Plane> plan, std::span<Bytes> offsets);
 
   // The same of planes that are kept otherwise: plane(i) of `count`, and told(i, offset).
   template <typename Get, typename Tell>
   Result<PlanId> place(std::size_t count, const Get& plane, const Tell& told) {
+    // Or a plan would stay whose id nobody knows.
+    static_assert(std::is_nothrow_invocable_v<const Get&, std::size_t> &&
+                  std::is_nothrow_invocable_v<const Tell&, std::size_t, Bytes>);
     const std::lock_guard<std::mutex> lock(mutex_);
     const Bytes start = plans_.empty() ? Bytes(0) : plans_.back().end;
-    Walk walk{base_, region_.count(), start.count(), 0};
+    Walk walk{base_, region_.count(), start.count()};
     // Twice, so that nothing is told where not all of it is placed.
     for (std::size_t i = 0; i < count; ++i) {
       if (!walk.take(plane(i))) return why_not(i, plane(i), Bytes(walk.at), start);
@@ -76,25 +79,28 @@ class Planes {
 
  private:
   struct Placed {
-    PlanId id;
+    PlanId id = 0;
     Bytes start;
     Bytes end;
     Bytes padding;
-    bool given_back;
+    bool given_back = false;
   };
+
+  // A power of two. std::has_single_bit() counts bits, by a call where the processor may not.
+  static bool is_alignment(std::uint64_t unit) { return unit != 0 && (unit & (unit - 1)) == 0; }
 
   // From plane to plane.
   struct Walk {
-    std::uint64_t base, region, at, padding;
+    std::uint64_t base = 0, region = 0, at = 0;
+    std::uint64_t padding = 0;
     std::uint64_t begin = 0;  // of the last one
 
     bool take(const Plane& plane) {
       const std::uint64_t unit = plane.alignment.count();
       const std::uint64_t size = plane.size.count();
-      // Also 0 for an alignment of 0; `at` is never beyond the region.
-      const std::uint64_t before = (std::uint64_t{0} - (base + at)) & (unit - 1);
-      if (size == 0 || !std::has_single_bit(unit) || before > region - at ||
-          size > region - at - before) {
+      // `at` is never beyond the region.
+      const std::uint64_t before = (std::uint64_t{0} - base - at) & (unit - 1);
+      if (size == 0 || !is_alignment(unit) || before > region - at || size > region - at - before) {
         return false;
       }
       begin = at + before;

@@ -1,17 +1,18 @@
 // What taking a block and placing a plan cost, through the C ABI, against the least that could do
-// it: a bare atomic free list, a bare bump pointer. Ratios within mirrored blocks of one run.
+// it: a bare lock-free list, a bare bump pointer. The arms of a comparison alternate in one run.
 // Usage: bench_arena [BLOCKS]
 
 #include <sched.h>
 
 #include <algorithm>
 #include <atomic>
-#include <barrier>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <functional>
+#include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -22,22 +23,29 @@ namespace carveout::test {
 namespace {
 
 constexpr std::uint32_t kCount = 100'000;  // blocks
-constexpr int kPairs = 200'000;            // of takings and givings back, a thread and batch
+constexpr int kPairs = 20'000;             // of taking and giving back, a thread and repetition
 constexpr std::size_t kPlanes = 64;        // 32 layers' keys and values
-constexpr int kPlans = 4'000;              // a batch
+constexpr int kPlans = 1'000;              // a repetition
+constexpr int kRepetitions = 15;           // a batch, without the cold one
+constexpr double kFullness[] = {0.01, 0.5, 0.99};
+constexpr double kBlocksLimit = 2.5;
+constexpr double kPlanesLimit = 5;
 
 // A stack of indices whose head has a count in it against ABA. It knows neither a double free nor
-// how many are in use.
+// how many are in use. Who loses tries again at once: with several threads that costs more than to
+// wait for each other.
 class FreeList {
  public:
-  explicit FreeList(std::uint32_t count) : next_(count), head_(0) {
+  explicit FreeList(std::uint32_t count) : next_(count) {
     for (std::uint32_t i = 0; i < count; ++i)
-      next_[i] = i + 1;
+      next_[i] = i + 1 == count ? kEmpty : i + 1;
   }
+  static constexpr std::uint32_t kEmpty = UINT32_MAX;
   std::uint32_t pop() {
     std::uint64_t head = head_.load(std::memory_order_acquire);
     for (;;) {
       const auto index = static_cast<std::uint32_t>(head);
+      if (index == kEmpty) return kEmpty;
       const std::uint64_t next =
           ((head >> 32U) + 1) << 32U | next_[index].load(std::memory_order_relaxed);
       if (head_.compare_exchange_weak(head, next, std::memory_order_acq_rel,
@@ -60,90 +68,169 @@ class FreeList {
 
  private:
   std::vector<std::atomic<std::uint32_t>> next_;
-  std::atomic<std::uint64_t> head_;
+  // On a line of its own: who only looks for next_ does not wait for whoever writes this.
+  alignas(64) std::atomic<std::uint64_t> head_{0};
 };
 
-using Work = std::function<void()>;
-
-void stay_here(std::size_t core) {
-  cpu_set_t only;
-  CPU_ZERO(&only);
-  CPU_SET(core, &only);
-  must(::sched_setaffinity(0, sizeof only, &only) == 0, "a core for a thread");
+// As must(), without a call where it is good.
+inline void must_be(bool good) {
+  if (!good) [[unlikely]]
+    must(false, "what is measured");
 }
 
-// Nanoseconds a thread: the slowest one's.
-double run(int threads, const Work& work) {
-  std::barrier start(threads);
-  std::vector<double> took(static_cast<std::size_t>(threads));
+using Work = std::function<void()>;  // of each thread, a repetition
+struct Arm {
+  std::string name;
+  Work work;
+};
+struct Took {  // a batch, in nanoseconds a repetition
+  double cold = 0, median = 0;
+};
+
+// The cores that this process may use.
+std::vector<std::size_t> cores() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  must(::sched_getaffinity(0, sizeof allowed, &allowed) == 0, "the cores");
+  std::vector<std::size_t> found;
+  for (std::size_t core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &allowed)) found.push_back(core);
+  }
+  return found;
+}
+
+double load_average() {
+  double load = 0;
+  must(::getloadavg(&load, 1) == 1, "the load average");
+  return load;
+}
+
+// What a repetition takes the slowest thread. Threads wait for each other without sleeping, so that
+// all begin at once.
+Took measure(int threads, const Work& work) {
+  std::vector<double> took(kRepetitions + 1);
+  std::vector<double> slowest(kRepetitions + 1);
+  std::vector<std::vector<double>> each(static_cast<std::size_t>(threads), took);
+  std::atomic<int> here{0};
   std::vector<std::thread> all;
-  for (std::size_t me = 0; me < took.size(); ++me) {
+  const std::vector<std::size_t> found = cores();
+  for (std::size_t me = 0; me < each.size(); ++me) {
     all.emplace_back([&, me] {
-      stay_here(me);
-      start.arrive_and_wait();
-      const auto begin = Clock::now();
-      work();
-      took[me] = std::chrono::duration<double, std::nano>(Clock::now() - begin).count();
+      cpu_set_t only;
+      CPU_ZERO(&only);
+      CPU_SET(found[me], &only);
+      must(::sched_setaffinity(0, sizeof only, &only) == 0, "a core for a thread");
+      for (std::size_t turn = 0; turn < took.size(); ++turn) {
+        ++here;
+        while (here < static_cast<int>(turn + 1) * threads) {
+        }
+        const auto begin = Clock::now();
+        work();
+        each[me][turn] = std::chrono::duration<double, std::nano>(Clock::now() - begin).count();
+      }
     });
   }
   for (std::thread& thread : all)
     thread.join();
-  return *std::max_element(took.begin(), took.end());
+  for (const auto& one : each) {
+    for (std::size_t turn = 0; turn < slowest.size(); ++turn)
+      slowest[turn] = std::max(slowest[turn], one[turn]);
+  }
+  return {slowest[0], spread_of({slowest.begin() + 1, slowest.end()}).median};
 }
 
-// Ours against theirs, in ABBA order within each block.
-void compare(const char* row, int threads, int blocks, double per, const Work& ours,
-             const Work& theirs) {
-  std::vector<double> mine;
-  std::vector<double> bare;
+void print_ratio(const std::string& what, const std::vector<Took>& one,
+                 const std::vector<Took>& other, double limit) {
   std::vector<double> ratios;
-  for (int block = -1; block < blocks; ++block) {  // the first warms up
-    const double one = run(threads, theirs);
-    const double two = run(threads, ours) + run(threads, ours);
-    const double both = one + run(threads, theirs);
-    if (block < 0) continue;
-    mine.push_back(two / 2 / per);
-    bare.push_back(both / 2 / per);
-    ratios.push_back(two / both);
-  }
+  for (std::size_t block = 0; block < one.size(); ++block)
+    ratios.push_back(one[block].median / other[block].median);
   const Spread ratio = spread_of(ratios);
-  std::printf("  %-44s %6.1f ns  %6.1f ns   %5.2f  (%.2f to %.2f)\n", row, spread_of(mine).median,
-              spread_of(bare).median, ratio.median, ratio.least, ratio.most);
-}
-
-void measure_blocks(int threads, double full, int blocks) {
-  carveout_blocks_t* arena = nullptr;
-  must(carveout_blocks_create(0, std::uint64_t{kCount} * 4096, 4096, 4096, &arena, nullptr) ==
-           CARVEOUT_OK,
-       "the arena");
-  FreeList list(kCount);
-  for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(kCount * full); ++i) {
-    std::uint32_t index = 0;
-    must(carveout_blocks_take(arena, &index, nullptr) == CARVEOUT_OK, "a block");
-    (void)list.pop();
+  std::printf("    %-44s %5.2f  (%.2f to %.2f)", what.c_str(), ratio.median, ratio.least,
+              ratio.most);
+  if (limit > 0) {
+    std::printf("   limit %.1f: %s", limit, ratio.median <= limit ? "within" : "BEYOND");
   }
-  char row[64];
-  (void)std::snprintf(row, sizeof row, "take + give back, %d thread%s, %2.0f %% in use", threads,
-                      threads > 1 ? "s" : "", full * 100);
-  compare(
-      row, threads, blocks, kPairs,
-      [&] {
-        std::uint32_t index = 0;
-        std::uint64_t address = 0;
-        for (int i = 0; i < kPairs; ++i) {
-          must(carveout_blocks_take(arena, &index, &address) == CARVEOUT_OK &&
-                   carveout_blocks_give_back(arena, index) == CARVEOUT_OK,
-               "a block");
-        }
-      },
-      [&] {
-        for (int i = 0; i < kPairs; ++i)
-          list.push(list.pop());
-      });
-  carveout_blocks_destroy(arena);
+  std::printf("\n");
 }
 
-// A pointer that goes up, at an alignment, and back to where the plan began.
+// Each block has every arm once, in mirrored order by turns; ratios are taken within blocks. The
+// first arm is the bare one, the others ours, the emptiest first.
+void compare(const char* title, int threads, int blocks, double per, double limit,
+             const std::vector<Arm>& arms) {
+  std::vector<std::vector<Took>> batches(arms.size());
+  for (int block = -1; block < blocks; ++block) {  // the first warms up
+    for (std::size_t i = 0; i < arms.size(); ++i) {
+      const std::size_t arm = block % 2 == 0 ? i : arms.size() - 1 - i;
+      const Took batch = measure(threads, arms[arm].work);
+      if (block >= 0) batches[arm].push_back(batch);
+    }
+  }
+  std::printf("  %s\n    %-44s %8s   %-16s %8s\n", title, "nanoseconds", "median", "(range)",
+              "cold");
+  for (std::size_t arm = 0; arm < arms.size(); ++arm) {
+    std::vector<double> medians;
+    std::vector<double> cold;
+    for (const Took& batch : batches[arm]) {
+      medians.push_back(batch.median / per);
+      cold.push_back(batch.cold / per);
+    }
+    const Spread spread = spread_of(medians);
+    char range[40];
+    (void)std::snprintf(range, sizeof range, "(%.1f to %.1f)", spread.least, spread.most);
+    std::printf("    %-44s %8.1f   %-16s %8.1f\n", arms[arm].name.c_str(), spread.median, range,
+                spread_of(cold).median);
+  }
+  std::printf("    %-44s\n", "ratio within blocks: median (range)");
+  for (std::size_t arm = 1; arm < arms.size(); ++arm)
+    print_ratio(arms[arm].name + " : bare", batches[arm], batches[0], limit);
+  print_ratio(arms.back().name + " : " + arms[1].name, batches.back(), batches[1], 0);
+}
+
+std::string named(double full) {
+  return "ours, " + std::to_string(static_cast<int>(full * 100 + 0.5)) + " % in use";
+}
+
+struct DestroyBlocks {
+  void operator()(carveout_blocks_t* blocks) const { carveout_blocks_destroy(blocks); }
+};
+struct DestroyPlanes {
+  void operator()(carveout_planes_t* planes) const { carveout_planes_destroy(planes); }
+};
+
+void compare_blocks(int threads, int blocks) {
+  FreeList list(kCount);
+  std::vector<Arm> arms{{"bare lock-free list", [&list] {
+                           for (int i = 0; i < kPairs; ++i) {
+                             const std::uint32_t index = list.pop();
+                             must_be(index != FreeList::kEmpty);
+                             list.push(index);
+                           }
+                         }}};
+  std::vector<std::unique_ptr<carveout_blocks_t, DestroyBlocks>> arenas;
+  for (const double full : kFullness) {
+    carveout_blocks_t* arena = nullptr;
+    must(carveout_blocks_create(0, std::uint64_t{kCount} * 4096, 4096, 4096, &arena, nullptr) ==
+             CARVEOUT_OK,
+         "the arena");
+    arenas.emplace_back(arena);
+    std::uint32_t index = 0;
+    for (std::uint32_t i = 0; i < static_cast<std::uint32_t>(kCount * full); ++i)
+      must(carveout_blocks_take(arena, &index, nullptr) == CARVEOUT_OK, "a block");
+    arms.push_back({named(full), [arena] {
+                      std::uint32_t taken = 0;
+                      std::uint64_t address = 0;
+                      for (int i = 0; i < kPairs; ++i) {
+                        must_be(carveout_blocks_take(arena, &taken, &address) == CARVEOUT_OK &&
+                                carveout_blocks_give_back(arena, taken) == CARVEOUT_OK);
+                      }
+                    }});
+  }
+  const std::string title = "a block taken and given back, by " + std::to_string(threads) +
+                            (threads > 1 ? " threads at once" : " thread");
+  compare(title.c_str(), threads, blocks, kPairs, kBlocksLimit, arms);
+}
+
+// A pointer that goes up, at an alignment.
 struct Bump {
   std::uint64_t at, end;
   std::uint64_t place(std::uint64_t bytes, std::uint64_t alignment) {
@@ -154,47 +241,59 @@ struct Bump {
   }
 };
 
-void measure_planes(double full, int blocks) {
-  constexpr std::uint64_t kRegion = std::uint64_t{1792} << 20U;
-  constexpr std::uint64_t kPlaneBytes = 200'000;
-  constexpr std::uint64_t kBase = std::uint64_t{7} << 30U;
-  constexpr std::uint64_t kSmall = 4096 * 16;
-  carveout_planes_t* arena = nullptr;
-  must(carveout_planes_create(kBase, kRegion, &arena, nullptr) == CARVEOUT_OK, "the arena");
-  const auto in_use = static_cast<std::uint64_t>(static_cast<double>(kRegion) * full);
+using Plan = std::vector<carveout_plane_t>;
+
+// What a plan is told must be there, as a program would look at it: or the loop is gone.
+void look_at(const Plan& plan) {
+  asm volatile("" : : "g"(plan.data()) : "memory");  // NOLINT(hicpp-no-assembler)
+}
+
+void place_and_give_back(carveout_planes_t* arena, Plan& plan) {
   std::uint64_t id = 0;
-  for (std::uint64_t used = 0; used < in_use; used += kSmall) {
-    carveout_plane_t one{kSmall, 4096, 0};
-    must(carveout_planes_place(arena, &one, 1, &id, nullptr) == CARVEOUT_OK, "a plan");
+  for (int i = 0; i < kPlans; ++i) {
+    must_be(carveout_planes_place(arena, plan.data(), plan.size(), &id, nullptr) == CARVEOUT_OK);
+    look_at(plan);
+    must_be(carveout_planes_give_back(arena, id, nullptr) == CARVEOUT_OK);
   }
-  std::vector<carveout_plane_t> plan(kPlanes, {kPlaneBytes, 256, 0});
-  Bump bump{kBase + in_use, kBase + kRegion};
-  char row[64];
-  (void)std::snprintf(row, sizeof row, "a plane of a plan of %zu, %2.0f %% in use", kPlanes,
-                      full * 100);
-  compare(
-      row, 1, blocks, static_cast<double>(kPlans) * kPlanes,
-      [&] {
-        for (int i = 0; i < kPlans; ++i) {
-          must(
-              carveout_planes_place(arena, plan.data(), plan.size(), &id, nullptr) == CARVEOUT_OK &&
-                  carveout_planes_give_back(arena, id, nullptr) == CARVEOUT_OK,
-              "a plan");
-        }
-      },
-      [&] {
-        for (int i = 0; i < kPlans; ++i) {
-          const std::uint64_t before = bump.at;
-          for (carveout_plane_t& plane : plan) {
-            plane.address = bump.place(plane.bytes, plane.alignment);
-            must(plane.address != 0, "a plane");
-          }
-          // As a program would look at it: or the loop is gone.
-          asm volatile("" : : "g"(plan.data()) : "memory");  // NOLINT(hicpp-no-assembler)
-          bump.at = before;
-        }
-      });
-  carveout_planes_destroy(arena);
+}
+
+void bump_and_go_back(Bump& bump, Plan& plan) {
+  for (int i = 0; i < kPlans; ++i) {
+    const std::uint64_t before = bump.at;
+    bool all = true;
+    for (carveout_plane_t& plane : plan) {
+      plane.address = bump.place(plane.bytes, plane.alignment);
+      all = all && plane.address != 0;
+    }
+    must_be(all);
+    look_at(plan);
+    bump.at = before;
+  }
+}
+
+void compare_planes(int blocks) {
+  constexpr std::uint64_t kRegion = std::uint64_t{1792} << 20U;
+  constexpr std::uint64_t kBase = std::uint64_t{7} << 30U;
+  constexpr std::uint64_t kSmall = 65'536;  // of the plans that are in use: up to 28,000
+  Plan plan(kPlanes, {200'000, 256, 0});
+  Bump bump{kBase, kBase + kRegion};
+  std::vector<Arm> arms{{"bare bump pointer", [&] { bump_and_go_back(bump, plan); }}};
+  std::vector<std::unique_ptr<carveout_planes_t, DestroyPlanes>> arenas;
+  for (const double full : kFullness) {
+    carveout_planes_t* arena = nullptr;
+    must(carveout_planes_create(kBase, kRegion, &arena, nullptr) == CARVEOUT_OK, "the arena");
+    arenas.emplace_back(arena);
+    const auto in_use = static_cast<std::uint64_t>(static_cast<double>(kRegion) * full);
+    std::uint64_t id = 0;
+    for (std::uint64_t used = 0; used < in_use; used += kSmall) {
+      carveout_plane_t one{kSmall, 4096, 0};
+      must(carveout_planes_place(arena, &one, 1, &id, nullptr) == CARVEOUT_OK, "a plan");
+    }
+    arms.push_back({named(full), [arena, &plan] { place_and_give_back(arena, plan); }});
+  }
+  const std::string title =
+      "a plane of a plan of " + std::to_string(kPlanes) + ", placed and given back";
+  compare(title.c_str(), 1, blocks, static_cast<double>(kPlans) * kPlanes, kPlanesLimit, arms);
 }
 
 }  // namespace
@@ -202,14 +301,15 @@ void measure_planes(double full, int blocks) {
 
 int main(int count, char** arguments) try {
   using namespace carveout::test;
-  const int blocks = count > 1 ? std::atoi(arguments[1]) : 9;
-  std::printf("  %-44s %9s  %9s   %s\n", "", "ours", "bare", "ratio (range)");
+  const int blocks = std::max(1, count > 1 ? std::atoi(arguments[1]) : 12);
+  const double before = load_average();
+  const std::size_t most = cores().size();
   for (const int threads : {1, 2}) {
-    for (const double full : {0.01, 0.5, 0.99})
-      measure_blocks(threads, full, blocks);
+    if (static_cast<std::size_t>(threads) <= most) compare_blocks(threads, blocks);
   }
-  for (const double full : {0.01, 0.5, 0.99})
-    measure_planes(full, blocks);
+  if (most < 2) std::printf("  by 2 threads at once: not measured, there is one core\n");
+  compare_planes(blocks);
+  std::printf("  load average: %.2f before, %.2f after\n", before, load_average());
   return 0;
 } catch (const std::exception& problem) {
   std::fprintf(stderr, "%s\n", problem.what());

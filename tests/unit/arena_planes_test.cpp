@@ -5,8 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <limits>
 #include <random>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "unit/refusal.hpp"
@@ -144,52 +148,141 @@ TEST(ArenaPlanes, DoNotOverflow) {
   }
 }
 
-// Nothing overlaps, and the statistics are what is there.
-TEST(ArenaPlanes, KeepTheirAccountsWhateverTheOrder) {
+// What is placed, as somebody keeps it who looks at all of it.
+class InStep {
+ public:
+  void place() {
+    std::vector<Plane> plan(1 + random_() % 4);
+    for (Plane& plane : plan)
+      plane = {Bytes(1 + random_() % 500'000), Bytes(std::uint64_t{1} << random_() % 16)};
+    const Placing placing = arena::place(arena_, plan);
+    const Kept one = expected(plan, placing.id ? *placing.id : 0);
+    ASSERT_EQ(static_cast<bool>(placing.id), one.end <= kRegion);
+    ++(placing.id ? placed_ : not_placed_);
+    if (!placing.id) return;
+    ASSERT_EQ(placing.offsets, one.offsets);
+    kept_.push_back(one);
+    peak_ = std::max(peak_, in_use());
+  }
+  void give_back() {
+    if (kept_.empty()) return;
+    const auto which = kept_.begin() + static_cast<long>(random_() % kept_.size());
+    const Planes::PlanId id = which->id;
+    ASSERT_TRUE(arena_.give_back(id));
+    kept_.erase(which);
+    ASSERT_FALSE(arena_.give_back(id)) << "twice";
+  }
+  void turn() {
+    if (random_() % 5 < 3) {
+      place();
+    } else {
+      give_back();
+    }
+  }
+  void expect_alike() const {
+    const Planes::Statistics counted = arena_.statistics();
+    ASSERT_EQ(counted.region, kRegion);
+    ASSERT_EQ(counted.in_use, in_use());
+    ASSERT_EQ(counted.peak, peak_);
+    ASSERT_EQ(counted.free, kRegion - end());
+    ASSERT_EQ(counted.in_use + counted.holes + counted.free, counted.region);
+    Bytes padding;
+    for (const Kept& one : kept_)
+      padding = padding + one.padding;
+    ASSERT_EQ(counted.padding, padding);
+    ASSERT_EQ(counted.plans, kept_.size());
+    ASSERT_EQ(counted.placed, placed_);
+    ASSERT_EQ(counted.not_placed, not_placed_);
+  }
+  void end_all() {
+    EXPECT_GT(not_placed_, 100U);
+    while (!kept_.empty())
+      give_back();
+    EXPECT_EQ(arena_.statistics().free, kRegion);
+  }
+
+ private:
   struct Kept {
     Planes::PlanId id;
-    std::vector<Plane> plan;
+    Bytes start, end, padding;
     std::vector<Bytes> offsets;
   };
-  std::mt19937 random(20261130);
-  Planes arena(std::uint64_t{3} << 20U, mib(64));
-  std::vector<Kept> kept;
-  std::uint64_t placed = 0;
-  std::uint64_t not_placed = 0;
-  for (int turn = 0; turn < 20'000; ++turn) {
-    if (random() % 5 < 3) {
-      std::vector<Plane> plan;
-      for (std::size_t i = 0; i < 1 + random() % 4; ++i)
-        plan.push_back({Bytes(1 + random() % 500'000), Bytes(std::uint64_t{1} << random() % 16)});
-      Placing placing = place(arena, plan);
-      ++(placing.id ? placed : not_placed);
-      if (placing.id) kept.push_back({*placing.id, plan, placing.offsets});
-    } else if (!kept.empty()) {
-      std::swap(kept[random() % kept.size()], kept.back());
-      ASSERT_TRUE(arena.give_back(kept.back().id));
-      kept.pop_back();
-    }
-    const Planes::Statistics counted = arena.statistics();
-    Bytes sizes;
-    for (const Kept& one : kept) {
-      for (const Plane& plane : one.plan)
-        sizes = sizes + plane.size;
-    }
-    ASSERT_EQ(counted.in_use - counted.padding, sizes);
-    ASSERT_EQ(counted.in_use + counted.holes + counted.free, counted.region);
-    ASSERT_EQ(counted.plans, kept.size());
-    ASSERT_EQ(counted.placed, placed);
-    ASSERT_EQ(counted.not_placed, not_placed);
+  static constexpr Bytes kRegion = mib(64);
+  static constexpr std::uint64_t kBase = (std::uint64_t{3} << 20U) + 1001;
+
+  // Behind all that is kept, which is in the order of its placing.
+  [[nodiscard]] Bytes end() const { return kept_.empty() ? Bytes(0) : kept_.back().end; }
+  [[nodiscard]] Bytes in_use() const {
+    Bytes sum;
+    for (const Kept& one : kept_)
+      sum = sum + (one.end - one.start);
+    return sum;
   }
-  EXPECT_GT(not_placed, 100U);
-  std::vector<std::pair<Bytes, Bytes>> ranges;
-  for (const Kept& one : kept) {
-    for (std::size_t i = 0; i < one.plan.size(); ++i)
-      ranges.emplace_back(one.offsets[i], one.offsets[i] + one.plan[i].size);
+  [[nodiscard]] Kept expected(const std::vector<Plane>& plan, Planes::PlanId id) const {
+    Kept one{id, end(), end(), Bytes(0), {}};
+    for (const Plane& plane : plan) {
+      Bytes begin = one.end;
+      while ((kBase + begin.count()) % plane.alignment.count() != 0)
+        begin = begin + Bytes(1);
+      one.padding = one.padding + (begin - one.end);
+      one.offsets.push_back(begin);
+      one.end = begin + plane.size;
+    }
+    return one;
   }
-  std::sort(ranges.begin(), ranges.end());
-  for (std::size_t i = 1; i < ranges.size(); ++i)
-    EXPECT_LE(ranges[i - 1].second, ranges[i].first);
+
+  std::mt19937 random_{20261130};
+  Planes arena_{kBase, kRegion};
+  std::vector<Kept> kept_;
+  Bytes peak_;
+  std::uint64_t placed_ = 0;
+  std::uint64_t not_placed_ = 0;
+};
+
+TEST(ArenaPlanes, KeepTheirAccountsWhateverTheOrder) {
+  InStep both;
+  for (int turn = 0; turn < 10'000; ++turn) {
+    both.turn();
+    both.expect_alike();
+    if (HasFatalFailure()) return;
+  }
+  both.end_all();
+}
+
+// Each thread marks the bytes of its plans.
+TEST(ArenaPlanes, AreNobodyElsesWhileThreadsPlaceThem) {
+  constexpr int kThreads = 4;
+  constexpr std::size_t kBytes = 1024;
+  Planes arena(0, Bytes(kBytes));
+  std::vector<std::atomic<int>> owner(kBytes);
+  std::atomic<std::uint64_t> placed{0};
+  std::vector<std::thread> threads;
+  for (int me = 1; me <= kThreads; ++me) {
+    threads.emplace_back([&, me] {
+      std::mt19937 random(static_cast<unsigned>(me));
+      for (int turn = 0; turn < 5'000; ++turn) {
+        const std::vector<Plane> plan(1 + random() % 4, {Bytes(1 + random() % 100), Bytes(16)});
+        const Placing placing = place(arena, plan);
+        if (!placing.id) continue;
+        ++placed;
+        const auto mark = [&](int from, int to) {
+          for (const Bytes offset : placing.offsets) {
+            for (std::uint64_t i = 0; i < plan[0].size.count(); ++i)
+              ASSERT_EQ(owner[offset.count() + i].exchange(to), from);
+          }
+        };
+        mark(0, me);
+        if (turn % 8 == 0) std::this_thread::yield();
+        mark(me, 0);
+        ASSERT_TRUE(arena.give_back(*placing.id));
+      }
+    });
+  }
+  for (std::thread& thread : threads)
+    thread.join();
+  EXPECT_EQ(arena.statistics().placed, placed);
+  EXPECT_EQ(arena.statistics().free, Bytes(kBytes));
+  EXPECT_EQ(arena.statistics().in_use, Bytes(0));
 }
 
 }  // namespace

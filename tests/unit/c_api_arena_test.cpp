@@ -86,6 +86,29 @@ TEST(CApiPlanes, RefuseWhatIsNone) {
   carveout_planes_destroy(nullptr);
 }
 
+// The last byte's address is the last there is.
+TEST(CApiArenas, EndWhereAddressesEnd) {
+  constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+  constexpr std::uint64_t kFrom = kMost - 4 * kMiB + 1;
+  Planes planes(kFrom, 4 * kMiB);
+  std::vector<carveout_plane_t> plan{{4 * kMiB - 1, 1, 0}, {1, 1, 0}};
+  (void)planes.place(plan);
+  EXPECT_EQ(plan[1].address, kMost);
+  EXPECT_THROW(Planes(kFrom, 4 * kMiB + 1), Failure);
+  EXPECT_EQ(Planes(kMost, 0).statistics().bytes, 0U);
+  EXPECT_EQ(Planes(0, kMost).statistics().free, kMost);
+
+  Blocks blocks(kFrom, 4 * kMiB, kMiB, kMiB);
+  EXPECT_THROW(Blocks(kFrom, 4 * kMiB + 1, kMiB, kMiB), Failure);
+  std::vector<Blocks::Block> taken;
+  while (const auto block = blocks.take())
+    taken.push_back(*block);
+  ASSERT_EQ(taken.size(), 4U);
+  EXPECT_EQ(taken[3].address, kMost - kMiB + 1);
+  EXPECT_FALSE(blocks.give_back_at(0)) << "behind the last one, were there such an address";
+  EXPECT_TRUE(blocks.give_back_at(taken[3].address));
+}
+
 TEST(CApiBlocks, AreGivenBackByIndexOrAddress) {
   Blocks blocks(kBase + 1, 16 * kMiB, kMiB, 2 * kMiB);
   const auto counted = blocks.statistics();

@@ -5,66 +5,19 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <string>
 #include <utility>
 
 #include "carveout/carveout.h"
 #include "unit/c_api_driver_fixture.hpp"
 #include "unit/client_lender_fixture.hpp"
-
-namespace {
-// So many succeed still; negative: all do.
-std::atomic<long> left{-1};
-std::atomic<bool> has_failed{false};
-
-void* allocate(std::size_t size) {
-  if (left >= 0 && left-- == 0) {
-    left = 0;
-    has_failed = true;
-    throw std::bad_alloc();
-  }
-  void* const place = std::malloc(size == 0 ? 1 : size);
-  if (place == nullptr) throw std::bad_alloc();
-  return place;
-}
-// Runs it with so many allocations; whether they were enough.
-template <typename Body>
-bool had_enough(long enough, const Body& body) {
-  has_failed = false;
-  left = enough;
-  body();
-  left = -1;
-  return !has_failed;
-}
-}  // namespace
-
-void* operator new(std::size_t size) {
-  return allocate(size);
-}
-void* operator new[](std::size_t size) {
-  return allocate(size);
-}
-// Not inline: the compiler would see free() of what new has given.
-[[gnu::noinline]] void operator delete(void* place) noexcept {
-  std::free(place);
-}
-[[gnu::noinline]] void operator delete[](void* place) noexcept {
-  std::free(place);
-}
-[[gnu::noinline]] void operator delete(void* place, std::size_t) noexcept {
-  std::free(place);
-}
-[[gnu::noinline]] void operator delete[](void* place, std::size_t) noexcept {
-  std::free(place);
-}
+#include "unit/failing_heap.hpp"
 
 namespace carveout::client {
 namespace {
 
 using test::Answer;
+using test::had_enough;
 
 class CApiHeap : public testing::Test {
  protected:
