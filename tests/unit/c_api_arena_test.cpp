@@ -86,6 +86,49 @@ TEST(CApiPlanes, RefuseWhatIsNone) {
   carveout_planes_destroy(nullptr);
 }
 
+// Each field of each: what is not passed on would be another number.
+TEST(CApiArenas, TellAllThatTheyCount) {
+  Planes planes(kBase, kMiB);
+  std::vector<carveout_plane_t> plan{{100, 1, 0}, {100, 1024, 0}};
+  const std::uint64_t one = planes.place(plan);  // 1,124 bytes, 924 of them for alignment
+  plan = {{1024, 512, 0}};
+  (void)planes.place(plan);  // 412 + 1,024
+  plan = {{10, 1, 0}};
+  const std::uint64_t three = planes.place(plan);
+  (void)planes.place(plan);
+  plan = {{kMiB, 1, 0}};
+  EXPECT_THROW((void)planes.place(plan), Failure);
+  EXPECT_TRUE(planes.give_back(one));
+  EXPECT_TRUE(planes.give_back(three));
+  const auto counted = planes.statistics();
+  EXPECT_EQ(counted.bytes, kMiB);
+  EXPECT_EQ(counted.in_use, 1436U + 10U);
+  EXPECT_EQ(counted.peak, 1124U + 1436U + 10U + 10U);
+  EXPECT_EQ(counted.padding, 412U);
+  EXPECT_EQ(counted.holes, 1124U + 10U);
+  EXPECT_EQ(counted.free, kMiB - counted.in_use - counted.holes);
+  EXPECT_EQ(counted.plans, 2U);
+  EXPECT_EQ(counted.placed, 4U);
+  EXPECT_EQ(counted.not_placed, 1U);
+
+  Blocks blocks(kBase + 1, 4096, 100, 1024);
+  for (int i = 0; i < 5; ++i)
+    EXPECT_EQ(blocks.take().has_value(), i < 3);
+  EXPECT_TRUE(blocks.give_back(0));
+  for (int i = 0; i < 4; ++i)
+    EXPECT_FALSE(blocks.give_back(0));
+  const auto of_blocks = blocks.statistics();
+  EXPECT_EQ(of_blocks.first, kBase + 1024);
+  EXPECT_EQ(of_blocks.block_bytes, 100U);
+  EXPECT_EQ(of_blocks.stride_bytes, 1024U);
+  EXPECT_EQ(of_blocks.taken, 3U);
+  EXPECT_EQ(of_blocks.not_had, 2U);
+  EXPECT_EQ(of_blocks.refused, 4U);
+  EXPECT_EQ(of_blocks.blocks, 3U);
+  EXPECT_EQ(of_blocks.in_use, 2U);
+  EXPECT_EQ(of_blocks.peak, 3U);
+}
+
 // The last byte's address is the last there is.
 TEST(CApiArenas, EndWhereAddressesEnd) {
   constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
