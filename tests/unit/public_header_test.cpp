@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <carveout/carveout.hpp>
+#include <memory_resource>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -131,6 +133,63 @@ TEST(PublicHeader, TellsWhenTheLenderIsGone) {
   EXPECT_TRUE(lent.is_lender_gone());
   lent.after_fork_in_child();  // as a child would
   EXPECT_EQ(lent.watch_fd(), -1);
+}
+
+// --- arenas ---
+
+TEST(PublicHeader, PlacesAPlanOrSaysThatThereIsNoRoom) {
+  carveout::Planes planes(4096, 1U << 20U);
+  std::vector<carveout_plane_t> plan{{1000, 256, 0}, {1000, 256, 0}};
+  const auto id = planes.try_place(plan);
+  ASSERT_TRUE(id);
+  EXPECT_EQ(plan[0].address, 4096U);
+  EXPECT_EQ(plan[1].address, 4096U + 1024U);
+  EXPECT_EQ(planes.statistics().in_use, 2024U);
+  std::vector<carveout_plane_t> large{{1, 1, 7}, {1U << 20U, 1, 7}};
+  EXPECT_FALSE(planes.try_place(large));
+  EXPECT_EQ(large[0].address, 7U);
+  try {
+    (void)planes.place(large);
+    ADD_FAILURE() << "it was placed";
+  } catch (const Failure& failure) {
+    EXPECT_EQ(failure.status(), CARVEOUT_ERROR_EXHAUSTED);
+    EXPECT_THAT(failure.what(), HasSubstr("plane 1"));
+  }
+  std::vector<carveout_plane_t> crooked{{1, 3, 0}};
+  EXPECT_THROW((void)planes.try_place(crooked), Failure);
+  EXPECT_TRUE(planes.give_back(*id));
+  EXPECT_FALSE(planes.give_back(*id));
+  EXPECT_NE(planes.place(plan), *id);
+}
+
+TEST(PublicHeader, TellsWhereABlockIsInEveryPlane) {
+  carveout::Blocks blocks(4096 + 100, 10'000, 1000, 256);
+  EXPECT_EQ(blocks.statistics().stride_bytes, 1024U);
+  std::vector<std::uint32_t> taken;
+  while (const auto block = blocks.take()) {
+    EXPECT_EQ(block->address, blocks.address_of(block->index));
+    EXPECT_EQ(block->address % 256, 0U);
+    taken.push_back(block->index);
+  }
+  EXPECT_EQ(taken.size(), blocks.statistics().blocks);
+  EXPECT_EQ(blocks.address_of(0), 4096U + 256U);
+  EXPECT_TRUE(blocks.give_back(taken[0]));
+  EXPECT_FALSE(blocks.give_back(taken[0]));
+  EXPECT_TRUE(blocks.give_back_at(blocks.address_of(taken[1])));
+  EXPECT_FALSE(blocks.give_back_at(blocks.address_of(taken[2]) + 1));
+  EXPECT_THROW(carveout::Blocks(0, 10, 100, 1), Failure);
+}
+
+// No memory_resource of ours is needed.
+TEST(PublicHeader, IsMemoryForStdPmr) {
+  const Carveout memory = Carveout::open(of_memfd());
+  std::pmr::monotonic_buffer_resource carved(memory.host_pointer(), memory.bytes(),
+                                             std::pmr::null_memory_resource());
+  const std::pmr::vector<int> numbers({1, 2, 3}, &carved);
+  const auto* const start = static_cast<const char*>(memory.host_pointer());
+  const auto* const at = reinterpret_cast<const char*>(numbers.data());
+  EXPECT_TRUE(at >= start && at < start + memory.bytes());
+  EXPECT_THROW((void)carved.allocate(memory.bytes()), std::bad_alloc);
 }
 
 }  // namespace
