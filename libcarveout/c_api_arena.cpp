@@ -2,6 +2,7 @@
 
 #include <limits>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "arena/blocks.hpp"
@@ -10,6 +11,7 @@
 #include "c_api_wall.hpp"
 
 using carveout::Bytes;
+using carveout::Error;
 using carveout::arena::Blocks;
 using carveout::arena::Plane;
 using carveout::arena::Planes;
@@ -35,9 +37,17 @@ struct carveout_blocks {
 
 namespace {
 
-// The last byte's address is one: base + bytes may be 2^64.
-bool is_range(std::uint64_t base, std::uint64_t bytes) {
-  return bytes == 0 || bytes - 1 <= std::numeric_limits<std::uint64_t>::max() - base;
+// What is wrong with a range of addresses.
+std::optional<Error> what_is_wrong(std::uint64_t base, std::uint64_t bytes) {
+  if (bytes == 0) return std::nullopt;
+  if (base == 0) {
+    return bad("an arena",
+               "begins at address 0: is this a pointer of memory that is not mapped so "
+               "(device_pointer of what is mapped for the processor only)?");
+  }
+  // The last byte's address is one: base + bytes may be 2^64.
+  if (bytes - 1 <= std::numeric_limits<std::uint64_t>::max() - base) return std::nullopt;
+  return bad("an arena", "ends beyond 2^64");
 }
 
 carveout_status_t of(Blocks::GivenBack answer) {
@@ -53,7 +63,7 @@ carveout_status_t carveout_planes_create(uint64_t base, uint64_t bytes, carveout
   if (planes != nullptr) *planes = nullptr;
   return walled(error, [&]() -> carveout_status_t {
     if (planes == nullptr) return answer(bad("carveout_planes_create()", "planes is NULL"), error);
-    if (!is_range(base, bytes)) return answer(bad("an arena", "ends beyond 2^64"), error);
+    if (const auto wrong = what_is_wrong(base, bytes)) return answer(*wrong, error);
     *planes = std::make_unique<carveout_planes>(base, Bytes(bytes)).release();
     return answer(CARVEOUT_OK, error);
   });
@@ -120,7 +130,7 @@ carveout_status_t carveout_blocks_create(uint64_t base, uint64_t bytes, uint64_t
   if (blocks != nullptr) *blocks = nullptr;
   return walled(error, [&]() -> carveout_status_t {
     if (blocks == nullptr) return answer(bad("carveout_blocks_create()", "blocks is NULL"), error);
-    if (!is_range(base, bytes)) return answer(bad("an arena", "ends beyond 2^64"), error);
+    if (const auto wrong = what_is_wrong(base, bytes)) return answer(*wrong, error);
     auto divided = Blocks::divide(base, Bytes(bytes), Bytes(block_bytes), Bytes(alignment));
     if (!divided) return answer(divided.error(), error);
     *blocks = std::make_unique<carveout_blocks>(base, *std::move(divided)).release();

@@ -29,9 +29,9 @@ Result<std::unique_ptr<Blocks>> Blocks::divide(std::uint64_t base, Bytes region,
   const bool fits =
       stride >= size.count() && before <= region.count() && size.count() <= region.count() - before;
   if (!fits) {
-    return Error{
-        Code::kExhausted, 0, kContext,
-        cat("a block of ", format_bytes(size), " does not fit into ", format_bytes(region))};
+    return Error{Code::kExhausted, 0, kContext,
+                 cat("a block of ", format_bytes(size), " at a multiple of ",
+                     format_bytes(alignment), " does not fit into ", format_bytes(region))};
   }
   const std::uint64_t count = (region.count() - before - size.count()) / stride + 1;
   if (count >= kTaken) {

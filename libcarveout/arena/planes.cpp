@@ -1,12 +1,26 @@
 #include "arena/planes.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <utility>
 
 #include "base/text.hpp"
 
 namespace carveout::arena {
+namespace {
+
+// Of all arenas, so that none takes another's plan for its own. Never 0.
+std::uint32_t next_serial() {
+  static std::atomic<std::uint32_t> last{0};
+  std::uint32_t serial = ++last;
+  while (serial == 0)
+    serial = ++last;
+  return serial;
+}
+
+}  // namespace
+
 Result<Planes::PlanId> Planes::place(std::span<const Plane> plan, std::span<Bytes> offsets) {
   if (offsets.size() != plan.size()) {
     return Error{Code::kInvalid, 0, "a plan", "wants as many offsets as planes"};
@@ -20,25 +34,26 @@ Error Planes::no_planes() {
   return {Code::kInvalid, 0, "a plan", "has no planes"};
 }
 
-Error Planes::why_not(std::size_t index, const Plane& plane, Bytes at, Bytes start) {
+std::optional<Error> Planes::what_is_wrong(std::size_t index, const Plane& plane) {
+  if (plane.size == Bytes(0)) return Error{Code::kInvalid, 0, cat("plane ", index), "is empty"};
+  if (is_alignment(plane.alignment.count())) return std::nullopt;
+  return Error{
+      Code::kInvalid, 0, cat("plane ", index),
+      cat("has an alignment of ", plane.alignment.count(), " bytes, which is no power of two")};
+}
+
+Error Planes::no_room(std::size_t index, const Plane& plane, Bytes at, Bytes start) {
   std::string what = cat("plane ", index);
-  if (plane.size == Bytes(0)) return {Code::kInvalid, 0, std::move(what), "is empty"};
-  if (!is_alignment(plane.alignment.count())) {
-    return {
-        Code::kInvalid, 0, std::move(what),
-        cat("has an alignment of ", plane.alignment.count(), " bytes, which is no power of two")};
-  }
   std::string message =
-      cat("does not fit: ", format_bytes(plane.size), " behind ", format_bytes(at - start),
-          " of the same plan, and ", format_bytes(region_ - start), " are free");
+      cat("does not fit: ", format_bytes(plane.size), " behind the ", format_bytes(at - start),
+          " of those before it, where ", format_bytes(region_ - start), " are free for the plan");
   ++counted_.not_placed;  // nothing throws from here on
   return {Code::kExhausted, 0, std::move(what), std::move(message)};
 }
 
 Planes::PlanId Planes::add(Bytes start, Bytes end, Bytes padding) {
-  const PlanId id = (PlanId{serial_ + 1} << 32U) | plans_.size();
+  const PlanId id = (PlanId{next_serial()} << 32U) | plans_.size();
   plans_.push_back({id, start, end, padding, false});
-  ++serial_;
   counted_.in_use = counted_.in_use + (end - start);
   counted_.padding = counted_.padding + padding;
   counted_.peak = std::max(counted_.peak, counted_.in_use);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -26,7 +27,8 @@ struct Plane {
 // Thread rule: any calls from any threads at once.
 class Planes {
  public:
-  using PlanId = std::uint64_t;  // not given again until 2^32 others have been
+  // Not 0, and no other arena's; not given again until 2^32 others have been.
+  using PlanId = std::uint64_t;
   struct Statistics {
     Bytes region;
     Bytes in_use;   // of plans that are placed, with what alignment costs
@@ -60,7 +62,12 @@ class Planes {
     Walk walk{base_, region_.count(), start.count()};
     // Twice, so that nothing is told where not all of it is placed.
     for (std::size_t i = 0; i < count; ++i) {
-      if (!walk.take(plane(i))) return why_not(i, plane(i), Bytes(walk.at), start);
+      if (walk.take(plane(i))) continue;
+      // What is wrong with the plan comes before that there is no room for it.
+      for (std::size_t j = i; j < count; ++j) {
+        if (auto wrong = what_is_wrong(j, plane(j))) return *std::move(wrong);
+      }
+      return no_room(i, plane(i), Bytes(walk.at), start);
     }
     if (count == 0) return no_planes();
     const PlanId id = add(start, Bytes(walk.at), Bytes(walk.padding));
@@ -110,8 +117,8 @@ class Planes {
     }
   };
 
-  // Of a plane that was not taken.
-  Error why_not(std::size_t index, const Plane& plane, Bytes at, Bytes start);
+  static std::optional<Error> what_is_wrong(std::size_t index, const Plane& plane);
+  Error no_room(std::size_t index, const Plane& plane, Bytes at, Bytes start);
   static Error no_planes();
   PlanId add(Bytes start, Bytes end, Bytes padding);
   void drop_last();
@@ -120,7 +127,6 @@ class Planes {
   const Bytes region_;
   mutable std::mutex mutex_;
   std::vector<Placed> plans_;  // by address; those at the end are in use
-  std::uint32_t serial_ = 0;
   Statistics counted_;
 };
 

@@ -121,8 +121,11 @@ Result<void> complete_daemon(Settings& settings, const std::string& default_key_
     Error problem = key.error();  // its context is the path
     const bool own = problem.number == EMFILE || problem.number == ENFILE;
     problem.context = own ? "the file with the key" : "CARVEOUT_KEY_FILE";
-    if (is_default)
-      problem.message = cat("no key is given, and the default file ", problem.message);
+    if (is_default) {
+      const bool known = default_key_file == kDefaultKeyFile;  // and no setting of anybody's
+      problem.message = cat("no key is given, and the default file ",
+                            known ? cat("(", kDefaultKeyFile, ") ") : "", problem.message);
+    }
     return problem;
   }
   settings.key = *key;

@@ -35,9 +35,8 @@ Result<Bytes> granularity(const Context& context, const std::string& what) {
 }
 
 Result<void> check_whole(Bytes size, Bytes granularity, const std::string& what) {
-  const bool whole =
-      granularity != Bytes(0) && size != Bytes(0) && size.count() % granularity.count() == 0;
-  if (whole) return {};
+  const std::uint64_t unit = granularity.count();
+  if (unit != 0 && size != Bytes(0) && size.count() % unit == 0) return {};
   return Error{Code::kInvalid, 0, what,
                cat(format_bytes(size), " is not a whole number of this device's pages of ",
                    format_bytes(granularity))};

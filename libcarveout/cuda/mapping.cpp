@@ -62,7 +62,7 @@ Error not_allowed(MapStrategy strategy, const Order& order) {
 }
 
 // As the first one failed that did so for another reason than that there is no such thing here.
-Error none_worked(const std::vector<Attempt>& failed, std::string what) {
+Error none_worked(const std::vector<Attempt>& failed, const Order& order) {
   std::vector<Attempt> told = failed;
   auto found = std::find_if(told.begin(), told.end(), [](const Attempt& attempt) {
     return attempt.reason.code != Code::kNotFound;
@@ -70,8 +70,12 @@ Error none_worked(const std::vector<Attempt>& failed, std::string what) {
   if (found == told.end()) found = told.begin();
   Error error = found->reason;
   found->reason.number = 0;  // at the end
-  error.context = std::move(what);
-  error.message = cat("no way works: ", describe(told));
+  error.context = order.what;
+  // What it would have come to otherwise.
+  const bool host = is_allowed(MapStrategy::kHost, order.files.front().kind, std::nullopt);
+  const char* const but =
+      host && order.settings.device ? "; host is not tried, since a device was asked for" : "";
+  error.message = cat("no way works: ", describe(told), but);
   return error;
 }
 
@@ -176,7 +180,7 @@ Result<Mapping> map_range(std::span<const File> files, const MapSettings& settin
     if (asked) return std::move(placed).error();
     failed.push_back({known.strategy, std::move(placed).error()});
   }
-  return none_worked(failed, order.what);
+  return none_worked(failed, order);
 }
 
 }  // namespace carveout::cuda

@@ -9,11 +9,11 @@ namespace carveout::cuda {
 
 struct VirtualRange::Calls {
   Importer importer;
-  decltype(kMemAddressReserve)::Type* reserve;
-  decltype(kMemAddressFree)::Type* free;
-  decltype(kMemMap)::Type* map;
-  decltype(kMemUnmap)::Type* unmap;
-  decltype(kMemSetAccess)::Type* set_access;
+  decltype(kMemAddressReserve)::Type* reserve = nullptr;
+  decltype(kMemAddressFree)::Type* free = nullptr;
+  decltype(kMemMap)::Type* map = nullptr;
+  decltype(kMemUnmap)::Type* unmap = nullptr;
+  decltype(kMemSetAccess)::Type* set_access = nullptr;
 };
 
 Result<VirtualRange> VirtualRange::map(const Context& context, std::span<const Piece> pieces,

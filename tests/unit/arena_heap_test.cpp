@@ -170,16 +170,16 @@ TEST(ArenaHeap, PassesTheWallAsAnAnswer) {
   carveout_plane_t plane{1, 1, 77};
   std::uint64_t id = 77;
   carveout_status_t status = CARVEOUT_OK;
-  EXPECT_FALSE(had_enough(0, [&] { status = carveout_planes_create(0, 4096, &planes, &error); }));
+  EXPECT_FALSE(had_enough(0, [&] { status = carveout_planes_create(4096, 4096, &planes, &error); }));
   EXPECT_EQ(status, CARVEOUT_ERROR_OUT_OF_HEAP);
   EXPECT_EQ(planes, nullptr);
   for (long enough = 0; enough < 3; ++enough) {
     EXPECT_FALSE(had_enough(
-        enough, [&] { status = carveout_blocks_create(0, 4096, 64, 64, &blocks, &error); }));
+        enough, [&] { status = carveout_blocks_create(4096, 4096, 64, 64, &blocks, &error); }));
     EXPECT_EQ(status, CARVEOUT_ERROR_OUT_OF_HEAP);
     EXPECT_EQ(blocks, nullptr);
   }
-  ASSERT_EQ(carveout_planes_create(0, 4096, &planes, &error), CARVEOUT_OK);
+  ASSERT_EQ(carveout_planes_create(4096, 4096, &planes, &error), CARVEOUT_OK);
   EXPECT_FALSE(
       had_enough(0, [&] { status = carveout_planes_place(planes, &plane, 1, &id, &error); }));
   EXPECT_EQ(status, CARVEOUT_ERROR_OUT_OF_HEAP);

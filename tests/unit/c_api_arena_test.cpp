@@ -64,8 +64,8 @@ TEST(CApiPlanes, RefuseWhatIsNone) {
             CARVEOUT_ERROR_INVALID);
   EXPECT_EQ(planes, nullptr);
   EXPECT_THAT(error.message, HasSubstr("beyond 2^64"));
-  EXPECT_EQ(carveout_planes_create(0, kMiB, nullptr, &error), CARVEOUT_ERROR_INVALID);
-  ASSERT_EQ(carveout_planes_create(0, kMiB, &planes, nullptr), CARVEOUT_OK);
+  EXPECT_EQ(carveout_planes_create(4096, kMiB, nullptr, &error), CARVEOUT_ERROR_INVALID);
+  ASSERT_EQ(carveout_planes_create(4096, kMiB, &planes, nullptr), CARVEOUT_OK);
   carveout_plane_t plane{1, 1, 0};
   std::uint64_t id = 0;
   EXPECT_EQ(carveout_planes_place(nullptr, &plane, 1, &id, &error), CARVEOUT_ERROR_INVALID);
@@ -129,6 +129,38 @@ TEST(CApiArenas, TellAllThatTheyCount) {
   EXPECT_EQ(of_blocks.peak, 3U);
 }
 
+// What a mapping for the processor only has as its device_pointer.
+TEST(CApiArenas, AreOfNoMemoryAtAddressZero) {
+  EXPECT_THROW(Planes(0, kMiB), Failure);
+  EXPECT_THROW(Blocks(0, kMiB, 64, 64), Failure);
+  EXPECT_EQ(Planes(0, 0).statistics().bytes, 0U);
+}
+
+TEST(CApiArenas, TakeNoOtherArenasPlanForTheirOwn) {
+  Planes one(4096, kMiB), other(4096, kMiB);
+  std::vector<carveout_plane_t> plan{{100, 1, 0}};
+  const std::uint64_t id = one.place(plan);
+  const std::uint64_t others = other.place(plan);
+  EXPECT_FALSE(one.give_back(others));
+  EXPECT_FALSE(other.give_back(id));
+  EXPECT_TRUE(one.give_back(id));
+  EXPECT_TRUE(other.give_back(others));
+}
+
+// What is wrong with a plan is not hidden by that it does not fit.
+TEST(CApiArenas, SayFirstWhatIsWrongWithAPlan) {
+  Planes planes(4096, 4096);
+  std::vector<carveout_plane_t> plan{{8192, 64, 0}, {64, 3, 0}};
+  try {
+    (void)planes.place(plan);
+    ADD_FAILURE() << "it was placed";
+  } catch (const Failure& failure) {
+    EXPECT_EQ(failure.status(), CARVEOUT_ERROR_INVALID);
+    EXPECT_THAT(failure.what(), HasSubstr("plane 1: has an alignment of 3 bytes"));
+  }
+  EXPECT_EQ(planes.statistics().not_placed, 0U);
+}
+
 // The last byte's address is the last there is.
 TEST(CApiArenas, EndWhereAddressesEnd) {
   constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
@@ -139,7 +171,7 @@ TEST(CApiArenas, EndWhereAddressesEnd) {
   EXPECT_EQ(plan[1].address, kMost);
   EXPECT_THROW(Planes(kFrom, 4 * kMiB + 1), Failure);
   EXPECT_EQ(Planes(kMost, 0).statistics().bytes, 0U);
-  EXPECT_EQ(Planes(0, kMost).statistics().free, kMost);
+  EXPECT_EQ(Planes(1, kMost).statistics().free, kMost);
 
   Blocks blocks(kFrom, 4 * kMiB, kMiB, kMiB);
   EXPECT_THROW(Blocks(kFrom, 4 * kMiB + 1, kMiB, kMiB), Failure);
@@ -179,15 +211,15 @@ TEST(CApiBlocks, AreGivenBackByIndexOrAddress) {
 }
 
 TEST(CApiBlocks, RefuseWhatIsNone) {
-  EXPECT_THROW(Blocks(0, kMiB, 2 * kMiB, 1), Failure);
-  EXPECT_THROW(Blocks(0, kMiB, 0, 1), Failure);
-  EXPECT_THROW(Blocks(0, kMiB, 1, 3), Failure);
+  EXPECT_THROW(Blocks(4096, kMiB, 2 * kMiB, 1), Failure);
+  EXPECT_THROW(Blocks(4096, kMiB, 0, 1), Failure);
+  EXPECT_THROW(Blocks(4096, kMiB, 1, 3), Failure);
   EXPECT_THROW(Blocks(kBase, std::numeric_limits<std::uint64_t>::max(), 1, 1), Failure);
   std::uint32_t index = 77;
   EXPECT_EQ(carveout_blocks_take(nullptr, &index, nullptr), CARVEOUT_ERROR_INVALID);
   EXPECT_EQ(carveout_blocks_give_back(nullptr, 0), CARVEOUT_ERROR_INVALID);
   EXPECT_EQ(carveout_blocks_give_back_at(nullptr, 0), CARVEOUT_ERROR_INVALID);
-  const Blocks one(0, kMiB, kMiB, 1);
+  const Blocks one(kBase, kMiB, kMiB, 1);
   EXPECT_EQ(carveout_blocks_take(one.handle(), nullptr, nullptr), CARVEOUT_ERROR_INVALID);
   ASSERT_EQ(carveout_blocks_take(one.handle(), &index, nullptr), CARVEOUT_OK);
   EXPECT_EQ(index, 0U);

@@ -177,7 +177,7 @@ TEST(PublicHeader, TellsWhereABlockIsInEveryPlane) {
   EXPECT_FALSE(blocks.give_back(taken[0]));
   EXPECT_TRUE(blocks.give_back_at(blocks.address_of(taken[1])));
   EXPECT_FALSE(blocks.give_back_at(blocks.address_of(taken[2]) + 1));
-  EXPECT_THROW(carveout::Blocks(0, 10, 100, 1), Failure);
+  EXPECT_THROW(carveout::Blocks(4096, 10, 100, 1), Failure);
 }
 
 // No memory_resource of ours is needed.
