@@ -238,6 +238,16 @@ TEST_F(ClientPages, AreReleasedBeforeTheyAreGivenBack) {
   }
 }
 
+TEST_F(ClientPages, AreClosedOnce) {
+  settings_.source = SourceKind::kCuda;
+  Pages pages = required(open());
+  EXPECT_TRUE(pages.close());
+  const int before = fake_.calls();
+  EXPECT_TRUE(pages.close());
+  EXPECT_EQ(fake_.calls(), before) << "the context was given back";
+  EXPECT_EQ(fake_.live(), 0);
+}
+
 class ClientPagesFailure : public ClientPages {
  protected:
   void SetUp() override {
