@@ -127,7 +127,8 @@ TEST_F(DeviceAllocatorTest, CanBeOpenedAnewUntilItIsOpen) {
   fake_.set("devices", 2);
   fake_.fail("cuMemCreate", 1, cuda::kOutOfMemory);
   const CUdeviceptr pointer = allocator.allocate(100, 0);
-  EXPECT_EQ(state().fell_back, 1U);
+  allocator.free(allocator.allocate(100, 0), 0);
+  EXPECT_EQ(state().fell_back, 2U) << "a request does not";
   ASSERT_TRUE(state().problem);
   EXPECT_TRUE(required(allocator.open(0)));
   EXPECT_FALSE(state().problem);
@@ -258,6 +259,20 @@ TEST_F(DeviceAllocatorTest, LetsNothingWaitThatWasGivenBackBefore) {
   allocator.free(allocator.allocate(100, 0), 0);
   EXPECT_EQ(state().carveout.in_use, Bytes(512)) << "its new owner's";
   allocator.free(pointer, 0);
+}
+
+TEST_F(DeviceAllocatorTest, DoesNotTakeAWaitForWhatCameAfterItsBeginning) {
+  static DeviceAllocator* used = nullptr;
+  static CUdeviceptr later = 0;
+  used = &make("2");
+  const CUdeviceptr first = used->allocate(512, 0);
+  later = used->allocate(512, 0);
+  fake_.fail("cuCtxSynchronize", 2);  // the later one's own
+  fake_.at_wait([] { used->free(later, 0); });
+  used->free(first, 0);
+  EXPECT_EQ(state().waiting, 1U);
+  EXPECT_EQ(used->allocate(512, 0), first);
+  EXPECT_EQ(used->allocate(512, 0), later + 512) << "it still waits";
 }
 
 TEST_F(DeviceAllocatorTest, ManyPiecesWaitTogether) {
