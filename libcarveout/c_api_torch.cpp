@@ -3,6 +3,8 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <memory>
+#include <new>
 
 #include "c_api_wall.hpp"
 #include "carveout/carveout.h"
@@ -22,11 +24,13 @@ std::atomic<DeviceAllocator*> made = nullptr;
 // Never destroyed: its memory is in use until the process ends, and CUDA ends before it.
 DeviceAllocator& allocator() {
   static DeviceAllocator* const kOnly = [] {
-    auto* const only = new DeviceAllocator(carveout::client::environment());
-    made = only;
+    auto only = std::make_unique<DeviceAllocator>(carveout::client::environment());
+    made = only.get();
     // A child that runs on (a loader of data) would keep the lease when its parent has ended.
-    ::pthread_atfork(nullptr, nullptr, [] { made.load()->abandon_in_child(); });
-    return only;
+    if (::pthread_atfork(nullptr, nullptr, [] { made.load()->start_in_child(); }) != 0) {
+      throw std::bad_alloc();  // the one thing that it fails for
+    }
+    return only.release();
   }();
   return *kOnly;
 }

@@ -352,10 +352,13 @@ CARVEOUT_API carveout_status_t carveout_pages_close(carveout_pages_t* pages,
  * environment say, for that device or not at all (so CARVEOUT_MAP=host is an error), in its primary
  * context. A first request that fails in this says so in carveout_torch_get_state() only. The
  * environment is read then: not while another thread changes it. It lives as long as the process; a
- * forked child gives up its copy of the connection by itself.
+ * forked child gives up its copy of the connection by itself, but not of one that another thread
+ * was opening when it was forked.
  *
- * Threads: any calls from any threads at once. In a forked child, where CUDA does not work, nothing
- * is given and nothing is taken back. */
+ * Threads: any calls from any threads at once. Fork: where these calls have used CUDA in the
+ * parent, it does not work in a child, and nothing is given and nothing taken back there; a child
+ * of another parent begins anew. (One that was forked while another thread was in one of these
+ * calls may find that nothing is given.) */
 
 struct CUstream_st; /* CUDA's: a cudaStream_t points to it */
 
@@ -367,9 +370,10 @@ CARVEOUT_API carveout_status_t carveout_torch_open(int32_t device,
                                                    carveout_error_t* error) CARVEOUT_NOEXCEPT;
 
 /* `bytes` at a multiple of 512, ready for any stream (`stream` is not used), with whatever was
- * there last. NULL where the driver has none either, for 0 bytes, and in a forked child: "out of
- * memory" to a pool (MemPool) of PyTorch's; who else calls it has to look. By CARVEOUT_MAP_REGISTER
- * it is registered host memory, which cudaPointerGetAttributes() says.
+ * there last. NULL where the driver has none either, for 0 bytes, in a forked child, and where
+ * malloc() fails in this process: "out of memory" to a pool (MemPool) of PyTorch's; who else calls
+ * it has to look. By CARVEOUT_MAP_REGISTER it is registered host memory, which
+ * cudaPointerGetAttributes() says.
  *
  * Blocks: the first request, unless carveout_torch_open() came before it, as that; where the
  * carveout has room, no longer; otherwise as cuMemAlloc(). While a stream is being captured, only a
@@ -380,8 +384,9 @@ CARVEOUT_API void* carveout_torch_alloc(size_t bytes, int device,
 /* Gives back what carveout_torch_alloc() gave for that device (`bytes` and `stream` are not used;
  * NULL is ignored). As cudaFree() does, it waits for all that the device has been given to do in
  * its primary context, since the next owner may be on another stream. Where that wait fails (while
- * a stream is being captured, it may not be done), the piece is not had again before a later wait
- * has worked. */
+ * a stream is being captured, it may not be done, and CUDA may end the capture for it), the piece
+ * is not had again before a later wait has worked. What the driver gave is given to cuMemFree(),
+ * once, and is lost where that fails: not while a stream is being captured. Needs no heap. */
 CARVEOUT_API void carveout_torch_free(void* pointer, size_t bytes, int device,
                                       struct CUstream_st* stream) CARVEOUT_NOEXCEPT;
 
@@ -408,9 +413,9 @@ typedef struct carveout_torch_state {
 } carveout_torch_state_t;
 
 /* Does not block but for another thread's opening. CARVEOUT_ERROR_INVALID, and nothing written,
- * where state is NULL or struct_size is none. error, where not NULL, is the last opening's: its
- * status is state's, not what this call returned. In a forked child: as before the first
- * request. */
+ * where state is NULL or struct_size is none; CARVEOUT_ERROR_OUT_OF_HEAP likewise. error, where not
+ * NULL, is the last opening's after CARVEOUT_OK: its status is state's, not what this call
+ * returned. In a forked child: as before the first request. */
 CARVEOUT_API carveout_status_t carveout_torch_get_state(carveout_torch_state_t* state,
                                                         carveout_error_t* error) CARVEOUT_NOEXCEPT;
 

@@ -267,17 +267,16 @@ class Planes {
   // Writes the addresses into `plan`, whole or not at all. Throws Failure: CARVEOUT_ERROR_EXHAUSTED
   // where there is no room.
   std::uint64_t place(std::vector<carveout_plane_t>& plan) {
-    std::uint64_t id = 0;
-    const Failure failure = try_plain(plan, id);
-    if (failure.status() != CARVEOUT_OK) throw failure;
-    return id;
+    carveout_error_t error;
+    const auto id = place(plan, error);
+    if (!id) throw Failure(error);
+    return *id;
   }
   // The same, and nothing where there is no room.
   [[nodiscard]] std::optional<std::uint64_t> try_place(std::vector<carveout_plane_t>& plan) {
-    std::uint64_t id = 0;
-    const Failure failure = try_plain(plan, id);
-    if (failure.status() == CARVEOUT_ERROR_EXHAUSTED) return std::nullopt;
-    if (failure.status() != CARVEOUT_OK) throw failure;
+    carveout_error_t error;
+    const auto id = place(plan, error);
+    if (!id && error.status != CARVEOUT_ERROR_EXHAUSTED) throw Failure(error);
     return id;
   }
   // False for what is not placed.
@@ -294,11 +293,16 @@ class Planes {
   [[nodiscard]] carveout_planes_t* handle() const noexcept { return handle_.get(); }
 
  private:
-  Failure try_plain(std::vector<carveout_plane_t>& plan, std::uint64_t& id) {
-    carveout_error_t error;
+  // Throws nothing: a plan that is placed must not be lost.
+  std::optional<std::uint64_t> place(std::vector<carveout_plane_t>& plan,
+                                     carveout_error_t& error) noexcept {
+    std::uint64_t id = 0;
     error.struct_size = sizeof error;
-    carveout_planes_place(handle_.get(), plan.data(), plan.size(), &id, &error);
-    return Failure(error);
+    if (carveout_planes_place(handle_.get(), plan.data(), plan.size(), &id, &error) !=
+        CARVEOUT_OK) {
+      return std::nullopt;
+    }
+    return id;
   }
   struct Destroy {
     void operator()(carveout_planes_t* planes) const noexcept { carveout_planes_destroy(planes); }

@@ -73,6 +73,12 @@ bool BestFit::give_back(Bytes offset) noexcept {
   return true;
 }
 
+bool BestFit::is_taken(Bytes offset) const noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto part = parts_.find(offset.count());
+  return part != parts_.end() && part->second.taken;
+}
+
 void BestFit::set_room(std::uint64_t offset, std::uint64_t before, std::uint64_t now) noexcept {
   auto entry = rooms_.extract({before, offset});
   entry.value() = {now, offset};

@@ -41,6 +41,8 @@ class BestFit {
   std::optional<Bytes> take(Bytes size);
   // False for what is not the offset of a piece that is taken. Needs no memory.
   bool give_back(Bytes offset) noexcept;
+  // Whether it is the offset of such a piece.
+  [[nodiscard]] bool is_taken(Bytes offset) const noexcept;
 
   [[nodiscard]] Statistics statistics() const;
 

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "base/text.hpp"
@@ -28,16 +29,14 @@ struct DeviceAllocator::Carved {
 
 namespace {
 
-Result<void> wait_for_device(const cuda::Context& context) {
-  const std::string what = cat("waiting for device ", context.device());
-  cuda::Finder find(*context.driver());
-  auto* const synchronize = find(cuda::kCtxSynchronize);
-  if (find.missing()) return *find.missing();
+// In that context; false where the driver has no such call, or it fails. Needs no memory.
+template <typename Function, typename... Arguments>
+bool call_in(const cuda::Context& context, const cuda::Entry<Function>& entry,
+             Arguments... arguments) {
+  auto* const call = context.driver()->find(entry);
+  if (call == nullptr) return false;
   const cuda::Entered entered(context);
-  if (!entered) return entered.error(what);
-  const cuda::CUresult answer = synchronize();
-  if (answer == cuda::kSuccess) return {};
-  return context.driver()->failed(cuda::kCtxSynchronize.name, answer, what);
+  return entered && call(arguments...) == cuda::kSuccess;
 }
 
 }  // namespace
@@ -52,15 +51,17 @@ bool DeviceAllocator::is_forked() const {
 }
 
 Result<const cuda::Context*> DeviceAllocator::primary(int device) {
-  auto known = primaries_.find(device);
-  if (known == primaries_.end()) {
-    auto driver = cuda::Driver::load(machine_.cuda_library);
-    if (!driver) return std::move(driver).error();
-    auto context = cuda::Context::primary(*std::move(driver), device);
-    if (!context) return std::move(context).error();
-    known = primaries_.emplace(device, *std::move(context)).first;
-  }
-  return &std::as_const(known->second);
+  if (const cuda::Context* const known = known_primary(device)) return known;
+  auto driver = cuda::Driver::load(machine_.cuda_library);
+  if (!driver) return std::move(driver).error();
+  auto context = cuda::Context::primary(*std::move(driver), device);
+  if (!context) return std::move(context).error();
+  return &std::as_const(primaries_.emplace(device, *std::move(context)).first->second);
+}
+
+const cuda::Context* DeviceAllocator::known_primary(int device) const noexcept {
+  const auto known = primaries_.find(device);
+  return known != primaries_.end() && known->second.driver()->usable() ? &known->second : nullptr;
 }
 
 Result<bool> DeviceAllocator::open(int device) {
@@ -75,7 +76,6 @@ Result<bool> DeviceAllocator::open_now(int device) {
     return Error{Code::kInvalid, 0, "the allocator",
                  cat("it is open for device ", owned_->device, " already, not ", device)};
   }
-  tried_ = true;
   const auto opened = [&]() -> Result<bool> {
     const auto on = is_on(lookup_);
     if (!on || !*on) return on;
@@ -92,6 +92,7 @@ Result<bool> DeviceAllocator::open_now(int device) {
     return true;
   }();
   problem_ = opened ? std::nullopt : std::optional<Error>(opened.error());
+  tried_ = true;  // at last: without memory for that it was not
   return opened;
 }
 
@@ -111,48 +112,43 @@ cuda::CUdeviceptr DeviceAllocator::carve(Carved& carved, std::size_t bytes) {
 
 cuda::CUdeviceptr DeviceAllocator::allocate(std::size_t bytes, int device) {
   if (bytes == 0 || is_forked()) return 0;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!tried_) (void)open_now(device);
-  }
-  Carved* const carved = carved_;
   cuda::CUdeviceptr pointer = 0;
-  if (carved != nullptr && carved->device == device) pointer = carve(*carved, bytes);
-  if (pointer != 0) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    ++counted_.carved;
-    return pointer;
+  std::uint64_t State::*outcome = &State::failed;
+  try {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (!tried_) (void)open_now(device);
+    }
+    Carved* const carved = carved_;
+    if (carved != nullptr && carved->device == device) pointer = carve(*carved, bytes);
+    if (pointer != 0) {
+      outcome = &State::carved;
+    } else {
+      pointer = allocate_by_driver(bytes, device);
+      if (pointer != 0) outcome = &State::fell_back;
+    }
+  } catch (const std::bad_alloc&) {  // of this process's heap: nothing was taken
   }
-  const auto allocated = allocate_by_driver(bytes, device);
   const std::lock_guard<std::mutex> lock(mutex_);
-  ++(allocated ? counted_.fell_back : counted_.failed);
-  return allocated ? *allocated : 0;
+  ++(counted_.*outcome);
+  return pointer;
 }
 
-Result<cuda::CUdeviceptr> DeviceAllocator::allocate_by_driver(std::size_t bytes, int device) {
+cuda::CUdeviceptr DeviceAllocator::allocate_by_driver(std::size_t bytes, int device) {
   const auto context = [&] {
     const std::lock_guard<std::mutex> lock(mutex_);
     return primary(device);
   }();
-  if (!context) return context.error();
-  const cuda::Driver& driver = *(*context)->driver();
-  const std::string what = cat("allocating ", format_bytes(Bytes(bytes)));
-  cuda::Finder find(driver);
-  auto* const call = find(cuda::kMemAlloc);
-  if (find.missing()) return *find.missing();
-  const cuda::Entered entered(**context);
-  if (!entered) return entered.error(what);
   cuda::CUdeviceptr pointer = 0;
-  const cuda::CUresult answer = call(&pointer, bytes);
-  if (answer == cuda::kSuccess) return pointer;
-  return driver.failed(cuda::kMemAlloc.name, answer, what);
+  if (!context || !call_in(**context, cuda::kMemAlloc, &pointer, bytes)) return 0;
+  return pointer;
 }
 
-void DeviceAllocator::free(cuda::CUdeviceptr pointer, int device) {
+void DeviceAllocator::free(cuda::CUdeviceptr pointer, int device) noexcept {
   if (pointer == 0 || is_forked()) return;
   Carved* const carved = carved_;
   if (carved == nullptr || !carved->holds(pointer)) {
-    const auto freed = free_by_driver(pointer, device);
+    const bool freed = free_by_driver(pointer, device);
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!freed) ++counted_.refused;
     return;
@@ -160,51 +156,42 @@ void DeviceAllocator::free(cuda::CUdeviceptr pointer, int device) {
   const Bytes offset(pointer - carved->start);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
+    // What is no piece now may be one, and another's, when the device has been waited for.
     const bool is_waiting = std::find(waiting_.begin(), waiting_.end(), offset) != waiting_.end();
-    if (is_waiting || waiting_.size() == waiting_.capacity()) {  // more than were ever taken
+    if (is_waiting || !carved->arena.is_taken(offset)) {
       ++counted_.refused;
       return;
     }
-    waiting_.push_back(offset);
+    waiting_.push_back(offset);  // there is room: see carve()
   }
   take_waiting(*carved);
 }
 
 // What is waiting can be had again once the device has been waited for.
-void DeviceAllocator::take_waiting(Carved& carved) {
+void DeviceAllocator::take_waiting(Carved& carved) noexcept {
   const cuda::Context* context = nullptr;
   std::uint64_t end = 0;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (waiting_.empty()) return;
     end = taken_back_ + waiting_.size();
-    context = *primary(carved.device);  // there since it was opened
+    context = known_primary(carved.device);
   }
-  if (!wait_for_device(*context)) return;
+  if (context == nullptr || !call_in(*context, cuda::kCtxSynchronize)) return;
   const std::lock_guard<std::mutex> lock(mutex_);
   // Others may have been here meanwhile.
   for (; taken_back_ < end; ++taken_back_) {
-    if (!carved.arena.give_back(waiting_.front())) ++counted_.refused;
+    carved.arena.give_back(waiting_.front());
     waiting_.erase(waiting_.begin());
   }
 }
 
-Result<void> DeviceAllocator::free_by_driver(cuda::CUdeviceptr pointer, int device) {
-  const auto context = [&] {
+bool DeviceAllocator::free_by_driver(cuda::CUdeviceptr pointer, int device) noexcept {
+  const cuda::Context* const context = [&] {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return primary(device);
+    return known_primary(device);
   }();
-  if (!context) return context.error();
-  const cuda::Driver& driver = *(*context)->driver();
-  const std::string what = "freeing memory";
-  cuda::Finder find(driver);
-  auto* const call = find(cuda::kMemFree);
-  if (find.missing()) return *find.missing();
-  const cuda::Entered entered(**context);
-  if (!entered) return entered.error(what);
-  const cuda::CUresult answer = call(pointer);
-  if (answer == cuda::kSuccess) return {};
-  return driver.failed(cuda::kMemFree.name, answer, what);
+  return context != nullptr && call_in(*context, cuda::kMemFree, pointer);
 }
 
 DeviceAllocator::State DeviceAllocator::state() const {
@@ -223,9 +210,19 @@ DeviceAllocator::State DeviceAllocator::state() const {
   return now;
 }
 
-void DeviceAllocator::abandon_in_child() noexcept {
+void DeviceAllocator::start_in_child() noexcept {
   Carved* const carved = carved_;
   if (carved != nullptr) carved->carveout.abandon_in_child();
+  // Locked: by a thread that is not here.
+  if (is_forked() && mutex_.try_lock()) {
+    if (primaries_.empty()) {
+      process_ = ::getpid();
+      tried_ = false;
+      problem_.reset();
+      counted_ = {};
+    }
+    mutex_.unlock();
+  }
 }
 
 }  // namespace carveout::client

@@ -27,8 +27,8 @@ namespace carveout::client {
 // when nobody uses what it gave any more. A device's primary context is retained, once the driver
 // was asked for its memory, until then.
 //
-// Thread rule: any calls from any threads at once. Fork: in a child nothing is given or taken back;
-// see abandon_in_child().
+// Thread rule: any calls from any threads at once. Fork: in a child nothing is given or taken back,
+// unless start_in_child() has found that it can be.
 class DeviceAllocator {
  public:
   struct State {
@@ -56,33 +56,38 @@ class DeviceAllocator {
   Result<bool> open(int device);
 
   // At a multiple of BestFit::kUnit where it is carved, as the driver has it otherwise. 0 where
-  // neither has as much, and for 0 bytes.
+  // neither has as much, for 0 bytes, and where this process's own heap has nothing left.
   cuda::CUdeviceptr allocate(std::size_t bytes, int device);
 
   // Waits for what the device has been given to do before a carved piece can be had again. What
   // was not carved is the driver's to free, in that device's primary context.
-  void free(cuda::CUdeviceptr pointer, int device);
+  // Needs no memory.
+  void free(cuda::CUdeviceptr pointer, int device) noexcept;
 
   [[nodiscard]] State state() const;
 
-  // In a child after fork(): gives up its copy of the connection. Only calls close().
-  void abandon_in_child() noexcept;
+  // In a child after fork(), once and alone: gives up its copy of the connection. Where the parent
+  // has not used CUDA here, the child can, as if nothing had been asked for before. Calls close(),
+  // and takes no lock that is held.
+  void start_in_child() noexcept;
 
  private:
   struct Carved;
   // Under mutex_.
   Result<bool> open_now(int device);
   Result<const cuda::Context*> primary(int device);
+  // Null where the driver was not asked for that device's memory, or cannot be used any more.
+  [[nodiscard]] const cuda::Context* known_primary(int device) const noexcept;
 
   [[nodiscard]] bool is_forked() const;
   cuda::CUdeviceptr carve(Carved& carved, std::size_t bytes);
-  void take_waiting(Carved& carved);
-  Result<cuda::CUdeviceptr> allocate_by_driver(std::size_t bytes, int device);
-  Result<void> free_by_driver(cuda::CUdeviceptr pointer, int device);
+  void take_waiting(Carved& carved) noexcept;
+  cuda::CUdeviceptr allocate_by_driver(std::size_t bytes, int device);
+  bool free_by_driver(cuda::CUdeviceptr pointer, int device) noexcept;
 
   const Lookup lookup_;
   const Machine machine_;
-  const pid_t process_;
+  pid_t process_;  // that may use it: changed in a child only
   mutable std::mutex mutex_;
   bool tried_ = false;
   std::optional<Error> problem_;

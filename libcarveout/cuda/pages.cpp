@@ -56,6 +56,7 @@ void Pages::release(Undone& undone) {
 
 Result<void> Pages::release() {
   const std::size_t count = handles_.size();
+  if (count == 0) return {};  // the context has been given back as well
   Undone undone;
   release(undone);
   if (undone.failed()) {

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstring>
+#include <mutex>
 
 #include "gpu/calls.hpp"
 #include "state.hpp"
@@ -108,6 +109,11 @@ CUresult find(const char* name, void** place, int version, std::uint64_t flags, 
   constexpr int kNotFound = 1;
   constexpr int kTooOld = 2;
   *place = nullptr;
+  {
+    const std::lock_guard<std::recursive_mutex> lock(state().mutex);
+    ++state().calls["cuGetProcAddress"];
+    ++state().calls[""];
+  }
   if (version > knob("driver") || flags != 0) return kInvalidValue;
   *status = kNotFound;
   for (const Known& one : table()) {

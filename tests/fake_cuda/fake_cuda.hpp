@@ -45,6 +45,8 @@ const char* fake_cuda_take_record();
 void fake_cuda_take_everything_back();
 // Called at exit() as soon as the driver is gone: by then nothing may call it any more.
 void fake_cuda_at_end(void (*call)());
+// Called once, in the next cuCtxSynchronize(), before that is done.
+void fake_cuda_at_wait(void (*call)());
 // The rules broken so far, one a line.
 const char* fake_cuda_broken_rules();
 // A context of the caller's own, made current for nobody.

@@ -63,6 +63,10 @@ void FakeDriver::take_everything_back() {
       symbol("fake_cuda_take_everything_back"))();
 }
 
+void FakeDriver::at_wait(void (*meanwhile)()) {
+  reinterpret_cast<decltype(&fake_cuda_at_wait)>(symbol("fake_cuda_at_wait"))(meanwhile);
+}
+
 void FakeDriver::at_end(void (*handler)()) {
   reinterpret_cast<decltype(&fake_cuda_at_end)>(symbol("fake_cuda_at_end"))(handler);
 }

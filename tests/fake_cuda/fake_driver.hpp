@@ -38,6 +38,7 @@ class FakeDriver {
   [[nodiscard]] std::vector<std::string> take_record();
   void take_everything_back();
   void at_end(void (*handler)());
+  void at_wait(void (*meanwhile)());
   [[nodiscard]] std::string broken_rules() const;
   [[nodiscard]] cuda::CUcontext make_context(int device);
 

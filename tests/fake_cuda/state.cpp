@@ -238,6 +238,11 @@ FAKE_CUDA_EXPORT void fake_cuda_at_end(void (*call)()) {
   state().at_end = call;
 }
 
+FAKE_CUDA_EXPORT void fake_cuda_at_wait(void (*call)()) {
+  const Lock lock(state().mutex);
+  state().at_wait = call;
+}
+
 FAKE_CUDA_EXPORT const char* fake_cuda_broken_rules() {
   const Lock lock(state().mutex);
   return state().broken.c_str();

@@ -84,6 +84,7 @@ struct State {
   std::string broken;
   std::string record;
   void (*at_end)() = nullptr;
+  void (*at_wait)() = nullptr;
 
   std::map<CUdeviceptr, std::size_t> reserved;
   std::map<CUdeviceptr, MappedRange> mapped;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "base/text.hpp"
@@ -327,6 +328,7 @@ FAKE_CUDA_EXPORT CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, std::size_
 FAKE_CUDA_EXPORT CUresult cuCtxSynchronize() {
   const Call call("cuCtxSynchronize", Needs::kContext);
   if (call.refused() != kSuccess) return call.refused();
+  if (auto* const meanwhile = std::exchange(state().at_wait, nullptr)) meanwhile();
   finish_fills();
   return call.done();
 }

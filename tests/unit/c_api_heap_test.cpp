@@ -19,6 +19,21 @@ namespace {
 using test::Answer;
 using test::had_enough;
 
+carveout_status_t open(const carveout_options_t* options, carveout_t** handle,
+                       carveout_error_t* error) {
+  return carveout_open(options, handle, error);
+}
+carveout_status_t open(const carveout_options_t* options, carveout_pages_t** pages,
+                       carveout_error_t* error) {
+  return carveout_pages_open(options, pages, error);
+}
+carveout_status_t close(carveout_t* handle, carveout_error_t* error) {
+  return carveout_close(handle, error);
+}
+carveout_status_t close(carveout_pages_t* pages, carveout_error_t* error) {
+  return carveout_pages_close(pages, error);
+}
+
 class CApiHeap : public testing::Test {
  protected:
   void SetUp() override {
@@ -31,20 +46,22 @@ class CApiHeap : public testing::Test {
 
   // Opens with each allocation failing in turn, and all after it, until none does; that answer. All
   // of it twice: what the first makes for good is there when it is counted.
+  template <typename Handle = carveout_t>
   carveout_status_t open_until_it_has_enough() {
-    (void)open_until_it_has_enough(false);
-    return open_until_it_has_enough(true);
+    (void)open_until_it_has_enough<Handle>(false);
+    return open_until_it_has_enough<Handle>(true);
   }
+  template <typename Handle>
   carveout_status_t open_until_it_has_enough(bool counted) {
     const test::Holdings before = test::holdings();
     carveout_error_t error;
     error.struct_size = sizeof error;
     for (long enough = 0; enough < 1000; ++enough) {
-      carveout_t* handle = nullptr;
+      Handle* handle = nullptr;
       carveout_status_t status = CARVEOUT_OK;
-      if (had_enough(enough, [&] { status = carveout_open(&options_, &handle, &error); })) {
+      if (had_enough(enough, [&] { status = open(&options_, &handle, &error); })) {
         EXPECT_GT(enough, 5) << "nothing has failed";
-        if (status == CARVEOUT_OK) status = carveout_close(handle, nullptr);
+        if (status == CARVEOUT_OK) status = close(handle, nullptr);
         expect_nothing_stays(before, counted);
         return status;
       }
@@ -64,17 +81,18 @@ class CApiHeap : public testing::Test {
     }
   }
   // Opens, and closes with that call refused and each allocation failing in turn.
+  template <typename Handle = carveout_t>
   void close_until_it_has_enough(const char* refused, bool counted) {
     for (long enough = 0; enough < 1000; ++enough) {
       SCOPED_TRACE(enough);
       const test::Holdings before = test::holdings();
       carveout_error_t error;
       error.struct_size = sizeof error;
-      carveout_t* handle = nullptr;
-      ASSERT_EQ(carveout_open(&options_, &handle, &error), CARVEOUT_OK) << error.message;
+      Handle* handle = nullptr;
+      ASSERT_EQ(open(&options_, &handle, &error), CARVEOUT_OK) << error.message;
       fake_.fail(refused, 1, cuda::kInvalidValue, true);  // it has been done, all the same
       carveout_status_t status = CARVEOUT_OK;
-      const bool closed = had_enough(enough, [&] { status = carveout_close(handle, &error); });
+      const bool closed = had_enough(enough, [&] { status = close(handle, &error); });
       EXPECT_EQ(error.status, status);
       expect_nothing_stays(before, counted);
       if (closed) {
@@ -134,6 +152,34 @@ TEST_F(CApiHeap, LeavesNothingOfARefusal) {
     options_.socket_path = path_.c_str();
     EXPECT_EQ(open_until_it_has_enough(), status) << reply;
     ::unlink(path_.c_str());
+  }
+}
+
+// --- pages ---
+
+TEST_F(CApiHeap, LeavesNothingOfPages) {
+  options_.source = CARVEOUT_SOURCE_CUDA;
+  options_.map = CARVEOUT_MAP_AUTO;
+  options_.bytes = mib(6).count();
+  EXPECT_EQ(open_until_it_has_enough<carveout_pages_t>(), CARVEOUT_OK);
+  EXPECT_EQ(fake_.broken_rules(), "");
+}
+
+// (What is lent as a file of NVIDIA's needs a statx() that says so: client_pages_test.cpp.)
+TEST_F(CApiHeap, LeavesNothingOfPagesThatWereLentAsSomethingElse) {
+  const test::ScriptedLender lender(path_, {Answer{{{kGrant, {memory_.get()}}}}});
+  options_.socket_path = path_.c_str();
+  options_.map = CARVEOUT_MAP_VMM;
+  EXPECT_EQ(open_until_it_has_enough<carveout_pages_t>(), CARVEOUT_ERROR_INVALID);
+  EXPECT_EQ(fake_.broken_rules(), "");
+}
+
+TEST_F(CApiHeap, ClosesPagesAllTheSame) {
+  options_.source = CARVEOUT_SOURCE_CUDA;
+  options_.map = CARVEOUT_MAP_AUTO;
+  for (const bool counted : {false, true}) {
+    close_until_it_has_enough<carveout_pages_t>("cuCtxPopCurrent", counted);
+    close_until_it_has_enough<carveout_pages_t>("cuMemRelease", counted);
   }
 }
 

@@ -157,6 +157,30 @@ TEST_F(CApiTorch, LeavesTheLeaseToTheParentOfAFork) {
   });
 }
 
+// Who has only asked how it is, or opened what is off, has not initialised CUDA.
+TEST_F(CApiTorch, WorksInTheChildOfAProcessThatHasNotUsedIt) {
+  expect([&] {
+    ::setenv("CARVEOUT", "0", 1);
+    REQUIRE(state().tried == 0 && carveout_torch_open(0, &error_) == CARVEOUT_OFF);
+    const int child = test::run_in_child([&] {
+      REQUIRE(state().tried == 0);
+      ::setenv("CARVEOUT", "1", 1);
+      void* const piece = carveout_torch_alloc(1000, 0, nullptr);
+      REQUIRE(piece != nullptr && state().carved == 1);
+      REQUIRE(test::run_in_child([&] {
+                REQUIRE(carveout_torch_alloc(1000, 0, nullptr) == nullptr);
+                return 0;
+              }) == 0);
+      carveout_torch_free(piece, 1000, 0, nullptr);
+      REQUIRE(state().in_use == 0 && state().refused == 0);
+      return 0;
+    });
+    REQUIRE(child == 0);
+    REQUIRE(carveout_torch_alloc(1000, 0, nullptr) != nullptr && state().fell_back == 1);
+    return 0;
+  });
+}
+
 // --- RMM ---
 
 // As rmm::cuda_stream_view is: its functions are called with one, by value.

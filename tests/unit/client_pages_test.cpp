@@ -221,13 +221,17 @@ TEST_F(ClientPages, HaveOneTimeLimitForAllClaims) {
 // --- in which order, and whatever fails ---
 
 TEST_F(ClientPages, AreReleasedBeforeTheyAreGivenBack) {
-  for (const int had : {3, 2}) {  // and given back before the refusal is told
-    const test::ScriptedLender lender(socket_, slices(had));
+  enum class By { kClosing, kDestroying, kFailing };
+  for (const By by : {By::kClosing, By::kDestroying, By::kFailing}) {
+    const test::ScriptedLender lender(socket_, slices(by == By::kFailing ? 2 : 3));
     std::vector<std::string> seen;
-    if (had == 3) {
-      const Pages pages = required(open());
+    if (by != By::kFailing) {
+      Pages pages = required(open());
       test::given_up = &seen;
-    } else {
+      if (by == By::kClosing) {
+        EXPECT_TRUE(pages.close());
+      }
+    } else {  // before the refusal is told
       test::given_up = &seen;
       EXPECT_FALSE(open());
     }
@@ -236,6 +240,16 @@ TEST_F(ClientPages, AreReleasedBeforeTheyAreGivenBack) {
     EXPECT_THAT(seen, ElementsAre("given back with 0 at the driver"));
     ::unlink(socket_.c_str());
   }
+}
+
+TEST_F(ClientPages, AreClosedOnce) {
+  settings_.source = SourceKind::kCuda;
+  Pages pages = required(open());
+  EXPECT_TRUE(pages.close());
+  const int before = fake_.calls();
+  EXPECT_TRUE(pages.close());
+  EXPECT_EQ(fake_.calls(), before) << "the context was given back";
+  EXPECT_EQ(fake_.live(), 0);
 }
 
 class ClientPagesFailure : public ClientPages {

@@ -4,9 +4,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <random>
@@ -125,7 +127,8 @@ TEST_F(DeviceAllocatorTest, CanBeOpenedAnewUntilItIsOpen) {
   fake_.set("devices", 2);
   fake_.fail("cuMemCreate", 1, cuda::kOutOfMemory);
   const CUdeviceptr pointer = allocator.allocate(100, 0);
-  EXPECT_EQ(state().fell_back, 1U);
+  allocator.free(allocator.allocate(100, 0), 0);
+  EXPECT_EQ(state().fell_back, 2U) << "a request does not";
   ASSERT_TRUE(state().problem);
   EXPECT_TRUE(required(allocator.open(0)));
   EXPECT_FALSE(state().problem);
@@ -188,6 +191,19 @@ TEST_F(DeviceAllocatorTest, RefusesWhatItHasNotGiven) {
   EXPECT_EQ(state().refused, 3U);
 }
 
+// What is no piece of ours asks nothing of a device that was never asked for memory.
+TEST_F(DeviceAllocatorTest, MakesNoContextToFreeIn) {
+  fake_.set("devices", 2);
+  DeviceAllocator& allocator = make_off();
+  const CUdeviceptr pointer = allocator.allocate(100, 0);
+  const int retained = fake_.calls("cuDevicePrimaryCtxRetain");
+  allocator.free(mib(1).count(), 1);
+  EXPECT_EQ(fake_.calls("cuDevicePrimaryCtxRetain"), retained);
+  EXPECT_EQ(fake_.calls("cuMemFree"), 0);
+  EXPECT_EQ(state().refused, 1U);
+  allocator.free(pointer, 0);
+}
+
 // --- the device may still be at it ---
 
 TEST_F(DeviceAllocatorTest, WaitsForTheDeviceBeforeAPieceIsHadAgain) {
@@ -214,6 +230,49 @@ TEST_F(DeviceAllocatorTest, KeepsAPieceThatItCouldNotWaitFor) {
   EXPECT_EQ(state().waiting, 0U);
   EXPECT_EQ(state().fell_back, 1U);
   allocator.free(other, 0);
+}
+
+// It would be in the way of the piece itself.
+TEST_F(DeviceAllocatorTest, LetsNothingWaitThatIsNoPiece) {
+  DeviceAllocator& allocator = make("2");
+  const CUdeviceptr pointer = allocator.allocate(2000, 0);
+  fake_.fail("cuCtxSynchronize", 1, cuda::kNotSupported, false, 2);
+  allocator.free(pointer + 512, 0);
+  EXPECT_EQ(state().refused, 1U);
+  allocator.free(pointer, 0);
+  EXPECT_EQ(state().refused, 1U);
+  EXPECT_EQ(state().waiting, 1U);
+  fake_.fail("cuCtxSynchronize", 0);
+  EXPECT_EQ(allocator.allocate(mib(2).count(), 0), pointer);
+}
+
+// The next owner of the place would lose it.
+TEST_F(DeviceAllocatorTest, LetsNothingWaitThatWasGivenBackBefore) {
+  DeviceAllocator& allocator = make("2");
+  const CUdeviceptr pointer = allocator.allocate(100, 0);
+  allocator.free(pointer, 0);
+  fake_.fail("cuCtxSynchronize", 1);
+  allocator.free(pointer, 0);
+  EXPECT_EQ(state().refused, 1U);
+  fake_.fail("cuCtxSynchronize", 0);
+  EXPECT_EQ(allocator.allocate(100, 0), pointer);
+  allocator.free(allocator.allocate(100, 0), 0);
+  EXPECT_EQ(state().carveout.in_use, Bytes(512)) << "its new owner's";
+  allocator.free(pointer, 0);
+}
+
+TEST_F(DeviceAllocatorTest, DoesNotTakeAWaitForWhatCameAfterItsBeginning) {
+  static DeviceAllocator* used = nullptr;
+  static CUdeviceptr later = 0;
+  used = &make("2");
+  const CUdeviceptr first = used->allocate(512, 0);
+  later = used->allocate(512, 0);
+  fake_.fail("cuCtxSynchronize", 2);  // the later one's own
+  fake_.at_wait([] { used->free(later, 0); });
+  used->free(first, 0);
+  EXPECT_EQ(state().waiting, 1U);
+  EXPECT_EQ(used->allocate(512, 0), first);
+  EXPECT_EQ(used->allocate(512, 0), later + 512) << "it still waits";
 }
 
 TEST_F(DeviceAllocatorTest, ManyPiecesWaitTogether) {
@@ -243,6 +302,30 @@ TEST_F(DeviceAllocatorTest, LeavesTheCallersContextCurrent) {
   allocator.free(by_driver, 0);
   allocator.free(carved, 0);
   EXPECT_EQ(state().refused, 0U);
+}
+
+// Nothing is asked of it, not even for a call of its.
+TEST_F(DeviceAllocatorTest, LeavesTheDriverAloneAfterItsEnd) {
+  static DeviceAllocator* used = nullptr;
+  static const FakeDriver* fake = nullptr;
+  static CUdeviceptr carved = 0, by_driver = 0;
+  fake = &fake_;
+  EXPECT_EQ(test::run_in_child([&] {
+              used = &make("2");
+              carved = used->allocate(mib(1).count(), 0);
+              by_driver = used->allocate(mib(2).count(), 0);
+              if (carved == 0 || by_driver == 0) return 2;
+              fake_.at_end([] {
+                const int before = fake->calls();
+                used->free(carved, 0);
+                used->free(by_driver, 0);
+                if (used->allocate(mib(2).count(), 0) != 0) ::_exit(4);
+                if (used->allocate(100, 1) != 0) ::_exit(5);
+                ::_exit(fake->calls() == before ? 0 : 6);
+              });
+              std::exit(3);  // NOLINT(concurrency-mt-unsafe)
+            }),
+            0);
 }
 
 // --- many at once ---
