@@ -6,15 +6,20 @@
 #include <memory>
 #include <new>
 
+#include "c_api_opener.hpp"
 #include "c_api_wall.hpp"
 #include "carveout/carveout.h"
+#include "client/carveout.hpp"
 #include "client/device_allocator.hpp"
 
+using carveout::Result;
 using carveout::c_api::answer;
+using carveout::c_api::bad;
 using carveout::c_api::give;
 using carveout::c_api::is_usable;
 using carveout::c_api::Uncancelled;
 using carveout::c_api::walled;
+using carveout::client::Carveout;
 using carveout::client::DeviceAllocator;
 
 namespace {
@@ -39,10 +44,31 @@ DeviceAllocator& allocator() {
 
 extern "C" {
 
-carveout_status_t carveout_torch_open(int32_t device, carveout_error_t* error) noexcept {
+carveout_status_t carveout_torch_open(int32_t device, const carveout_options_t* options,
+                                      carveout_error_t* error) noexcept {
   return walled(error, [&]() -> carveout_status_t {
-    const auto opened = allocator().open(device);
-    if (!opened) return answer(opened.error(), error);
+    if (error != nullptr && !is_usable(error)) return CARVEOUT_ERROR_INVALID;
+    const auto known = carveout::c_api::read(options);
+    if (!known) return answer(known.error(), error);
+    auto opening = carveout::c_api::opening_of(*known);
+    if (!opening) return answer(opening.error(), error);
+    if (opening->device && *opening->device != device) {
+      return answer(bad("options", "device must be -1 or the one that it is to be opened for"),
+                    error);
+    }
+    const auto is_on = [&]() -> Result<bool> {
+      if (known->from_environment == 0) return true;
+      return carveout::client::is_on(carveout::client::environment());
+    };
+    const auto open = [&](int its_device) {
+      opening->device = its_device;
+      return carveout::c_api::open<Carveout>(*known, *opening);
+    };
+    const auto opened = allocator().open(device, {is_on, open});
+    if (!opened) {
+      say(*opening, carveout::client::LogLevel::kError, opened.error().describe());
+      return answer(opened.error(), error);
+    }
     return answer(*opened ? CARVEOUT_OK : CARVEOUT_OFF, error);
   });
 }
@@ -57,10 +83,10 @@ void* carveout_torch_alloc(size_t bytes, int device, struct CUstream_st* /*strea
   return given;
 }
 
-void carveout_torch_free(void* pointer, size_t /*bytes*/, int device,
+void carveout_torch_free(void* pointer, size_t /*bytes*/, int /*device*/,
                          struct CUstream_st* /*stream*/) noexcept {
   (void)walled(nullptr, [&] {
-    allocator().free(reinterpret_cast<carveout::cuda::CUdeviceptr>(pointer), device);
+    allocator().free(reinterpret_cast<carveout::cuda::CUdeviceptr>(pointer));
     return CARVEOUT_OK;
   });
 }
@@ -82,6 +108,7 @@ carveout_status_t carveout_torch_get_state(carveout_torch_state_t* state,
       value.kind = static_cast<int32_t>(now.opened->kind());
       value.description = now.opened->description().c_str();
       value.why_not = now.opened->why_not().c_str();
+      value.device_pointer = now.opened->mapping().device_pointer();
     }
     value.bytes = now.carveout.region.count();
     value.in_use = now.carveout.in_use.count();

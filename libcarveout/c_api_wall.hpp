@@ -33,7 +33,7 @@ inline constexpr std::size_t kFirstSize<carveout_blocks_statistics_t> = 72;
 template <>
 inline constexpr std::size_t kFirstSize<carveout_pages_info_t> = 64;
 template <>
-inline constexpr std::size_t kFirstSize<carveout_torch_state_t> = 120;
+inline constexpr std::size_t kFirstSize<carveout_torch_state_t> = 128;
 static_assert(sizeof(carveout_options_t) == kFirstSize<carveout_options_t>);
 static_assert(sizeof(carveout_error_t) == kFirstSize<carveout_error_t>);
 static_assert(sizeof(carveout_info_t) == kFirstSize<carveout_info_t>);

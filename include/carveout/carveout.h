@@ -20,6 +20,10 @@
  * what a later version appends is then neither read nor written for an older caller. A structure
  * that is passed in may be longer than this library's if all that is beyond is zero. (64-bit only.)
  *
+ * An error structure may be NULL where it is not wanted. One whose struct_size is too small for
+ * this library's first version is not written: the calls that open something then open nothing and
+ * return CARVEOUT_ERROR_INVALID, the others ignore it.
+ *
  * Sizes are in bytes, times in milliseconds. Text is UTF-8, ends with a zero byte, and never has
  * the key in it. Where a setting is to blame, an error names it and does not show its value.
  *
@@ -158,8 +162,9 @@ typedef struct carveout_options {
   void* log_context;
 } carveout_options_t;
 
-/* Why something failed. The caller's, written by the call; but for struct_size, what it held before
- * does not matter. After CARVEOUT_OK and CARVEOUT_OFF the texts are empty. */
+/* Why something failed. The caller's, written by the call; but for struct_size, which has to be set
+ * (error.struct_size = sizeof error), what it held before does not matter. After CARVEOUT_OK and
+ * CARVEOUT_OFF the texts are empty. */
 typedef struct carveout_error {
   size_t struct_size;
   int32_t status;       /* carveout_status_t: what the call returned */
@@ -322,8 +327,10 @@ typedef struct carveout_pages_info {
  * zeroes them itself may need more than the default), and as CUDA needs.
  *
  * The handles stay the library's: cuMemMap(address, page_bytes, 0, handle, 0) and
- * cuMemSetAccess(), not cuMemRelease(). Each maps whole, at offset 0. The process needs no
- * descriptor a page, but for what CUDA keeps. */
+ * cuMemSetAccess(), not cuMemRelease(). Each maps whole, at offset 0, also at several addresses;
+ * all of it is zero at first. Copy them as what they are, CUmemGenericAllocationHandle is an
+ * unsigned long long. No page can be given back by itself, and none exported again. The process
+ * needs no descriptor a page, but for what CUDA keeps. */
 CARVEOUT_API carveout_status_t carveout_pages_open(const carveout_options_t* options,
                                                    carveout_pages_t** pages,
                                                    carveout_error_t* error) CARVEOUT_NOEXCEPT;
@@ -337,14 +344,16 @@ CARVEOUT_API int carveout_pages_is_lender_gone(const carveout_pages_t* pages) CA
 CARVEOUT_API void carveout_pages_after_fork_in_child(carveout_pages_t* pages) CARVEOUT_NOEXCEPT;
 
 /* Releases the handles, then gives the memory back by closing the connection. cuMemUnmap() all of
- * them before: what is still mapped stays so, of memory that the lender takes for returned. Answers
- * as carveout_close(). */
+ * them before, and release what cuMemRetainAllocationHandle() has given: what is still mapped stays
+ * so, of memory that the lender takes for returned, and the driver need not say so. Answers as
+ * carveout_close(). */
 CARVEOUT_API carveout_status_t carveout_pages_close(carveout_pages_t* pages,
                                                     carveout_error_t* error) CARVEOUT_NOEXCEPT;
 
 /* ---- An allocator for PyTorch: torch.cuda.memory.CUDAPluggableAllocator ----
  *
- * One for the process. Each request is carved from a carveout, or, where that is off, could not be
+ * One for the process (for each copy of the library, where several plugins have the archive linked
+ * in). Each request is carved from a carveout, or, where that is off, could not be
  * opened, has no room or is of another device, allocated by the driver (cuMemAlloc(), in the
  * device's primary context, which is the CUDA runtime's), which is then asked exactly once.
  *
@@ -362,31 +371,35 @@ CARVEOUT_API carveout_status_t carveout_pages_close(carveout_pages_t* pages,
 
 struct CUstream_st; /* CUDA's: a cudaStream_t points to it */
 
-/* Opens the carveout, so that its answer is heard: CARVEOUT_OK, CARVEOUT_OFF, or the error.
- * `device` is a number, 0 or more. Once it is open: CARVEOUT_OK for that device,
+/* Opens the carveout for `device` (0 or more), so that its answer is heard: CARVEOUT_OK,
+ * CARVEOUT_OFF, or the error. options: as in carveout_open(), NULL for the environment's; device in
+ * it is -1 or the same. Once it is open: CARVEOUT_OK for that device, whatever the options, and
  * CARVEOUT_ERROR_INVALID for others. Otherwise it is tried anew, which a request does not. Blocks
- * as carveout_open(). */
+ * as carveout_open(). There is no closing. */
 CARVEOUT_API carveout_status_t carveout_torch_open(int32_t device,
+                                                   const carveout_options_t* options,
                                                    carveout_error_t* error) CARVEOUT_NOEXCEPT;
 
-/* `bytes` at a multiple of 512, ready for any stream (`stream` is not used), with whatever was
- * there last. NULL where the driver has none either, for 0 bytes, in a forked child, and where
- * malloc() fails in this process: "out of memory" to a pool (MemPool) of PyTorch's; who else calls
- * it has to look. By CARVEOUT_MAP_REGISTER it is registered host memory, which
- * cudaPointerGetAttributes() says.
+/* `bytes`, carved at a multiple of 512, or as cuMemAlloc() gives it; ready for any stream (`stream`
+ * is not used), with whatever was there last. NULL where the driver has none either, for 0 bytes,
+ * in a forked child, and where malloc() fails in this process: "out of memory" to a pool (MemPool)
+ * of PyTorch's; who else calls it has to look. By CARVEOUT_MAP_REGISTER it is registered host
+ * memory, which cudaPointerGetAttributes() says.
  *
  * Blocks: the first request, unless carveout_torch_open() came before it, as that; where the
- * carveout has room, no longer; otherwise as cuMemAlloc(). While a stream is being captured, only a
- * request that the open carveout has room for is allowed. */
+ * carveout has room, no longer; otherwise as cuMemAlloc(), and where pieces are `waiting`, before
+ * that for the device, as carveout_torch_free(). While a stream is being captured, only a request
+ * that the open carveout has room for is allowed. */
 CARVEOUT_API void* carveout_torch_alloc(size_t bytes, int device,
                                         struct CUstream_st* stream) CARVEOUT_NOEXCEPT;
 
-/* Gives back what carveout_torch_alloc() gave for that device (`bytes` and `stream` are not used;
- * NULL is ignored). As cudaFree() does, it waits for all that the device has been given to do in
- * its primary context, since the next owner may be on another stream. Where that wait fails (while
- * a stream is being captured, it may not be done, and CUDA may end the capture for it), the piece
- * is not had again before a later wait has worked. What the driver gave is given to cuMemFree(),
- * once, and is lost where that fails: not while a stream is being captured. Needs no heap. */
+/* Gives back what carveout_torch_alloc() gave (`bytes`, `device` and `stream` are not used; NULL is
+ * ignored, and what it did not give, or has back, is refused and counted). As cudaFree() does, it
+ * waits for all that the device has been given to do in its primary context, since the next owner
+ * may be on another stream. Where that wait fails (while a stream is being captured, it may not be
+ * done, and CUDA may end the capture for it), the piece is not had again before a later wait has
+ * worked. What the driver gave is given to cuMemFree(), once, and is lost where that fails: not
+ * while a stream is being captured. Needs no heap. */
 CARVEOUT_API void carveout_torch_free(void* pointer, size_t bytes, int device,
                                       struct CUstream_st* stream) CARVEOUT_NOEXCEPT;
 
@@ -394,22 +407,23 @@ typedef struct carveout_torch_state {
   size_t struct_size;
   int32_t
       status; /* of the last opening: CARVEOUT_OK, CARVEOUT_OFF (before the first, too), or why */
-  int32_t tried;           /* 1 once there was one */
+  int32_t tried;           /* 1 once there was one, for a device that there is */
   int32_t device;          /* the carveout's, as are those below; -1 where there is none */
   int32_t source;          /* carveout_source_t */
   int32_t map;             /* carveout_map_t */
   int32_t kind;            /* carveout_kind_t */
   const char* description; /* as in carveout_info_t; valid for ever; "" where there is none */
   const char* why_not;
+  uint64_t device_pointer; /* where it begins: what lies from here to + bytes is carved; or 0 */
   uint64_t bytes;
   uint64_t in_use;    /* rounded up to 512 a piece */
   uint64_t peak;      /* the most that in_use has been */
   uint64_t largest;   /* that there is room for now, in one piece */
-  uint64_t waiting;   /* pieces of in_use: given back, and the device could not be waited for */
+  uint64_t waiting;   /* pieces of in_use: given back, and the device not waited for, or not yet */
   uint64_t carved;    /* requests that the carveout served */
   uint64_t fell_back; /* that the driver served */
   uint64_t failed;    /* that got NULL */
-  uint64_t refused;   /* given back, and by neither known to be allocated */
+  uint64_t refused;   /* given back, and not allocated; or the driver did not take it */
 } carveout_torch_state_t;
 
 /* Does not block but for another thread's opening. CARVEOUT_ERROR_INVALID, and nothing written,
@@ -425,7 +439,8 @@ CARVEOUT_API carveout_status_t carveout_torch_get_state(carveout_torch_state_t* 
  * of either. They know nothing of the handle whose memory it is: destroy them, or stop using what
  * they gave, before carveout_close(). Any calls on one arena from any threads at once, but
  * ..._destroy(), which is alone and the last. None blocks longer than another thread's call on the
- * same arena. */
+ * same arena. Not in a child of fork(), nor ..._destroy(): its arena is a copy, which another
+ * thread may have been in, and both would hand out the same memory. */
 
 /* Planes: a plan of several (each layer's keys and values) is placed whole or not at all. */
 typedef struct carveout_planes carveout_planes_t;
@@ -450,16 +465,17 @@ typedef struct carveout_planes_statistics {
 } carveout_planes_statistics_t;
 
 /* *planes receives the arena, which the caller owns; NULL after an error. CARVEOUT_ERROR_INVALID
- * for NULL, and where base + bytes is beyond 2^64. */
+ * for NULL, and for bytes that are at address 0 (as device_pointer is where it is mapped for the
+ * processor only) or beyond 2^64. */
 CARVEOUT_API carveout_status_t carveout_planes_create(uint64_t base, uint64_t bytes,
                                                       carveout_planes_t** planes,
                                                       carveout_error_t* error) CARVEOUT_NOEXCEPT;
 
-/* Places `count` planes in their order and writes the address of each, and *plan_id, by which it is
- * given back. Constant time a plane. After any failure nothing is placed, and nothing written but
- * the error. CARVEOUT_ERROR_EXHAUSTED: not all of them fit; the error says which plane was the
- * first without room. CARVEOUT_ERROR_INVALID: NULL, no planes, an empty one, an alignment that is
- * none. */
+/* Places `count` planes (there must be as many) in their order and writes the address of each, and
+ * *plan_id, by which it is given back: never 0, and no other arena's. Constant time a plane. After
+ * any failure nothing is placed, and nothing written but the error. CARVEOUT_ERROR_EXHAUSTED: not
+ * all of them fit; the error says which plane was the first without room. CARVEOUT_ERROR_INVALID:
+ * NULL, no planes, an empty one, an alignment that is none. */
 CARVEOUT_API carveout_status_t carveout_planes_place(carveout_planes_t* planes,
                                                      carveout_plane_t* plan, size_t count,
                                                      uint64_t* plan_id,
@@ -501,15 +517,17 @@ typedef struct carveout_blocks_statistics {
  * `alignment` (a power of two). What is mapped begins at a page of the host's (4096): a larger
  * alignment than base has costs a block. *blocks receives the arena, which the caller owns; NULL
  * after an error. CARVEOUT_ERROR_EXHAUSTED where not one fits, or 2^32 - 2 or more would;
- * CARVEOUT_ERROR_INVALID as above, and for a block_bytes of 0. */
+ * CARVEOUT_ERROR_INVALID as carveout_planes_create(), and for a block_bytes of 0 or an alignment
+ * that is none; CARVEOUT_ERROR_OUT_OF_HEAP: a block costs 4 bytes of the process's own memory, at
+ * once. */
 CARVEOUT_API carveout_status_t carveout_blocks_create(uint64_t base, uint64_t bytes,
                                                       uint64_t block_bytes, uint64_t alignment,
                                                       carveout_blocks_t** blocks,
                                                       carveout_error_t* error) CARVEOUT_NOEXCEPT;
 
-/* Takes a block that nobody has, the last one given back first; writes its index and its address
- * (NULL: not wanted). Constant time. CARVEOUT_ERROR_EXHAUSTED, and nothing written, where all are
- * taken. */
+/* Takes a block that nobody has, the last one given back first; writes its index (not NULL; never
+ * UINT32_MAX) and its address (NULL where it is not wanted). Constant time. Nothing is written
+ * after CARVEOUT_ERROR_EXHAUSTED, all are taken, and CARVEOUT_ERROR_INVALID, for NULL. */
 CARVEOUT_API carveout_status_t carveout_blocks_take(carveout_blocks_t* blocks, uint32_t* index,
                                                     uint64_t* address) CARVEOUT_NOEXCEPT;
 

@@ -234,23 +234,25 @@ class Pages : public Opened<PagesCalls> {
 };
 
 // The two functions that rmm::mr::callback_memory_resource takes; both arguments are a pointer to
-// the device's number, an int that outlives the resource:
+// the device's number, an int that outlives the resource, or null for device 0:
 //
-//     static int device = 0;
 //     rmm::mr::callback_memory_resource resource(carveout::rmm_allocate<rmm::cuda_stream_view>,
-//         carveout::rmm_deallocate<rmm::cuda_stream_view>, &device, &device);
+//                                                carveout::rmm_deallocate<rmm::cuda_stream_view>);
 //
-// carveout_torch_alloc() and carveout_torch_free() otherwise. Not run with RMM yet.
+// carveout_torch_alloc() and carveout_torch_free() otherwise; std::bad_alloc is thrown where there
+// is no memory. Not run with RMM yet.
 template <typename Stream>
 void* rmm_allocate(std::size_t bytes, Stream /*stream*/, void* device) {
   if (bytes == 0) return nullptr;
-  void* const pointer = carveout_torch_alloc(bytes, *static_cast<const int*>(device), nullptr);
+  const int number = device == nullptr ? 0 : *static_cast<const int*>(device);
+  void* const pointer = carveout_torch_alloc(bytes, number, nullptr);
   if (pointer == nullptr) throw std::bad_alloc();
   return pointer;
 }
 template <typename Stream>
-void rmm_deallocate(void* pointer, std::size_t bytes, Stream /*stream*/, void* device) noexcept {
-  carveout_torch_free(pointer, bytes, *static_cast<const int*>(device), nullptr);
+void rmm_deallocate(void* pointer, std::size_t bytes, Stream /*stream*/,
+                    void* /*device*/) noexcept {
+  carveout_torch_free(pointer, bytes, 0, nullptr);
 }
 
 // The owner of a carveout_planes_t. Thread rule: as that has it.

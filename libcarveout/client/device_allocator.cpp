@@ -42,7 +42,12 @@ bool call_in(const cuda::Context& context, const cuda::Entry<Function>& entry,
 }  // namespace
 
 DeviceAllocator::DeviceAllocator(Lookup lookup, Machine machine)
-    : lookup_(std::move(lookup)), machine_(std::move(machine)), process_(::getpid()) {}
+    : library_(machine.cuda_library),
+      way_{[lookup] { return carveout::client::is_on(lookup); },
+           [lookup, machine](int device) {
+             return Carveout::open_as_set(lookup, {.device = device, .machine = machine});
+           }},
+      process_(::getpid()) {}
 
 DeviceAllocator::~DeviceAllocator() = default;
 
@@ -52,7 +57,7 @@ bool DeviceAllocator::is_forked() const {
 
 Result<const cuda::Context*> DeviceAllocator::primary(int device) {
   if (const cuda::Context* const known = known_primary(device)) return known;
-  auto driver = cuda::Driver::load(machine_.cuda_library);
+  auto driver = cuda::Driver::load(library_);
   if (!driver) return std::move(driver).error();
   auto context = cuda::Context::primary(*std::move(driver), device);
   if (!context) return std::move(context).error();
@@ -65,26 +70,34 @@ const cuda::Context* DeviceAllocator::known_primary(int device) const noexcept {
 }
 
 Result<bool> DeviceAllocator::open(int device) {
-  if (is_forked()) return cuda::Driver::unusable();
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return open_now(device);
+  return open(device, way_);
 }
 
-Result<bool> DeviceAllocator::open_now(int device) {
+Result<bool> DeviceAllocator::open(int device, const Way& way) {
+  if (is_forked()) return cuda::Driver::unusable();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return open_now(device, way);
+}
+
+Result<bool> DeviceAllocator::open_now(int device, const Way& way) {
+  const std::string what = cat("CUDA device ", device);
+  if (device < 0) return Error{Code::kInvalid, 0, what, "is none: they are numbered from 0"};
   if (owned_ != nullptr) {
     if (owned_->device == device) return true;
-    return Error{Code::kInvalid, 0, "the allocator",
-                 cat("it is open for device ", owned_->device, " already, not ", device)};
+    return Error{Code::kInvalid, 0, what,
+                 cat("the carveout is open for device ", owned_->device, " already")};
   }
+  bool tried = true;
   const auto opened = [&]() -> Result<bool> {
-    const auto on = is_on(lookup_);
+    const auto on = way.is_on();
     if (!on || !*on) return on;
     const auto context = primary(device);
+    tried = static_cast<bool>(context);
     if (!context) return context.error();
     // It is mapped in this one, whichever the caller's is.
     const cuda::Entered entered(**context);
-    if (!entered) return entered.error(cat("CUDA device ", device));
-    auto carveout = Carveout::open_as_set(lookup_, {.device = device, .machine = machine_});
+    if (!entered) return entered.error(what);
+    auto carveout = way.open(device);
     if (!carveout) return std::move(carveout).error();
     if (!*carveout) return false;
     owned_ = std::make_unique<Carved>(**std::move(carveout), device);
@@ -92,7 +105,7 @@ Result<bool> DeviceAllocator::open_now(int device) {
     return true;
   }();
   problem_ = opened ? std::nullopt : std::optional<Error>(opened.error());
-  tried_ = true;  // at last: without memory for that it was not
+  tried_ = tried_ || tried;  // at last: without memory for that it was not
   return opened;
 }
 
@@ -117,7 +130,7 @@ cuda::CUdeviceptr DeviceAllocator::allocate(std::size_t bytes, int device) {
   try {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      if (!tried_) (void)open_now(device);
+      if (!tried_) (void)open_now(device, way_);
     }
     Carved* const carved = carved_;
     if (carved != nullptr && carved->device == device) pointer = carve(*carved, bytes);
@@ -135,20 +148,27 @@ cuda::CUdeviceptr DeviceAllocator::allocate(std::size_t bytes, int device) {
 }
 
 cuda::CUdeviceptr DeviceAllocator::allocate_by_driver(std::size_t bytes, int device) {
+  std::map<cuda::CUdeviceptr, int> given{{0, device}};  // so that nothing fails once it is given
   const auto context = [&] {
     const std::lock_guard<std::mutex> lock(mutex_);
     return primary(device);
   }();
   cuda::CUdeviceptr pointer = 0;
   if (!context || !call_in(**context, cuda::kMemAlloc, &pointer, bytes)) return 0;
+  auto entry = given.extract(given.begin());
+  entry.key() = pointer;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  // Somebody else may have freed it, past us.
+  const auto entered = by_driver_.insert(std::move(entry));
+  entered.position->second = device;
   return pointer;
 }
 
-void DeviceAllocator::free(cuda::CUdeviceptr pointer, int device) noexcept {
+void DeviceAllocator::free(cuda::CUdeviceptr pointer) noexcept {
   if (pointer == 0 || is_forked()) return;
   Carved* const carved = carved_;
   if (carved == nullptr || !carved->holds(pointer)) {
-    const bool freed = free_by_driver(pointer, device);
+    const bool freed = free_by_driver(pointer);
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!freed) ++counted_.refused;
     return;
@@ -186,11 +206,15 @@ void DeviceAllocator::take_waiting(Carved& carved) noexcept {
   }
 }
 
-bool DeviceAllocator::free_by_driver(cuda::CUdeviceptr pointer, int device) noexcept {
-  const cuda::Context* const context = [&] {
+bool DeviceAllocator::free_by_driver(cuda::CUdeviceptr pointer) noexcept {
+  const cuda::Context* context = nullptr;
+  {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return known_primary(device);
-  }();
+    const auto given = by_driver_.find(pointer);
+    if (given == by_driver_.end()) return false;
+    context = known_primary(given->second);
+    by_driver_.erase(given);
+  }
   return context != nullptr && call_in(*context, cuda::kMemFree, pointer);
 }
 

@@ -8,10 +8,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "arena/best_fit.hpp"
@@ -41,9 +43,17 @@ class DeviceAllocator {
     std::uint64_t carved = 0;   // requests that the carveout served
     std::uint64_t fell_back = 0;
     std::uint64_t failed = 0;   // that neither served
-    std::uint64_t refused = 0;  // given back, and not allocated
+    std::uint64_t refused = 0;  // given back, and not allocated; or the driver did not take it
   };
 
+  // How the carveout is opened: whether it is on, and then, in the device's primary context, for
+  // that device (nothing: off all the same).
+  struct Way {
+    std::function<Result<bool>()> is_on;
+    std::function<Result<std::optional<Carveout>>(int device)> open;
+  };
+
+  // Requests open it as `lookup` says.
   explicit DeviceAllocator(Lookup lookup, Machine machine = {});
   DeviceAllocator(const DeviceAllocator&) = delete;
   DeviceAllocator& operator=(const DeviceAllocator&) = delete;
@@ -52,17 +62,19 @@ class DeviceAllocator {
   ~DeviceAllocator();
 
   // True once there is a carveout of that device, false where it is off. Tried anew unless it is
-  // open. Errors: those of Carveout::open_as_set(); kInvalid where it is open for another device.
+  // open. Errors: those of Carveout::open_as_set(); kInvalid where it is open for another device,
+  // and for a number below 0; kNotFound where there is no such device, which is no opening.
   Result<bool> open(int device);
+  Result<bool> open(int device, const Way& way);
 
   // At a multiple of BestFit::kUnit where it is carved, as the driver has it otherwise. 0 where
   // neither has as much, for 0 bytes, and where this process's own heap has nothing left.
   cuda::CUdeviceptr allocate(std::size_t bytes, int device);
 
   // Waits for what the device has been given to do before a carved piece can be had again. What
-  // was not carved is the driver's to free, in that device's primary context.
+  // the driver gave is given to it again, once, whatever it answers. What neither gave is refused.
   // Needs no memory.
-  void free(cuda::CUdeviceptr pointer, int device) noexcept;
+  void free(cuda::CUdeviceptr pointer) noexcept;
 
   [[nodiscard]] State state() const;
 
@@ -74,7 +86,7 @@ class DeviceAllocator {
  private:
   struct Carved;
   // Under mutex_.
-  Result<bool> open_now(int device);
+  Result<bool> open_now(int device, const Way& way);
   Result<const cuda::Context*> primary(int device);
   // Null where the driver was not asked for that device's memory, or cannot be used any more.
   [[nodiscard]] const cuda::Context* known_primary(int device) const noexcept;
@@ -83,17 +95,18 @@ class DeviceAllocator {
   cuda::CUdeviceptr carve(Carved& carved, std::size_t bytes);
   void take_waiting(Carved& carved) noexcept;
   cuda::CUdeviceptr allocate_by_driver(std::size_t bytes, int device);
-  bool free_by_driver(cuda::CUdeviceptr pointer, int device) noexcept;
+  bool free_by_driver(cuda::CUdeviceptr pointer) noexcept;
 
-  const Lookup lookup_;
-  const Machine machine_;
+  const std::string library_;
+  const Way way_;
   pid_t process_;  // that may use it: changed in a child only
   mutable std::mutex mutex_;
   bool tried_ = false;
   std::optional<Error> problem_;
-  std::map<int, cuda::Context> primaries_;  // once there, they stay
-  std::unique_ptr<Carved> owned_;           // likewise; destroyed before them
-  std::atomic<Carved*> carved_ = nullptr;   // the same, without the mutex
+  std::map<int, cuda::Context> primaries_;      // once there, they stay
+  std::unique_ptr<Carved> owned_;               // likewise; destroyed before them
+  std::atomic<Carved*> carved_ = nullptr;       // the same, without the mutex
+  std::map<cuda::CUdeviceptr, int> by_driver_;  // what the driver gave, and of which device
   // Offsets, the oldest first. Room for all pieces that are taken.
   std::vector<Bytes> waiting_;
   std::uint64_t taken_back_ = 0;  // so many have been in waiting_, and are not any more

@@ -127,7 +127,7 @@ Result<void> open_and_use_pages() {
 Result<void> allocate_as_pytorch() {
   carveout_error_t error;
   error.struct_size = sizeof error;
-  const carveout_status_t status = carveout_torch_open(0, &error);
+  const carveout_status_t status = carveout_torch_open(0, nullptr, &error);
   if (status == CARVEOUT_OFF) return failure("CARVEOUT is not 1");
   if (status != CARVEOUT_OK) return Error{Code::kRefused, 0, "", error.message};
   const auto gpu = Gpu::open();

@@ -84,7 +84,7 @@ TEST_F(CApiTorchHeap, AFirstRequestThatFailsIsNone) {
     REQUIRE(now.failed <= (had ? 0U : 1U));
     REQUIRE(now.status == CARVEOUT_OK || now.tried == 0);
     carveout_torch_free(piece, 1000, 0, nullptr);
-    REQUIRE(carveout_torch_open(0, &error_) == CARVEOUT_OK);
+    REQUIRE(carveout_torch_open(0, nullptr, &error_) == CARVEOUT_OK);
     return expect_whole();
   });
 }
@@ -92,7 +92,7 @@ TEST_F(CApiTorchHeap, AFirstRequestThatFailsIsNone) {
 TEST_F(CApiTorchHeap, AnOpeningThatFailsSaysSo) {
   until_it_has_enough(5, [&](long enough, bool& had) {
     carveout_status_t status = CARVEOUT_OK;
-    had = had_enough(enough, [&] { status = carveout_torch_open(0, &error_); });
+    had = had_enough(enough, [&] { status = carveout_torch_open(0, nullptr, &error_); });
     REQUIRE(status == (had ? CARVEOUT_OK : CARVEOUT_ERROR_OUT_OF_HEAP));
     REQUIRE(error_.status == status);
     REQUIRE(state().tried == (had ? 1 : 0));
@@ -122,7 +122,7 @@ TEST_F(CApiTorchHeap, AnOpeningThatIsRefusedIsNeverOff) {
 TEST_F(CApiTorchHeap, AFurtherRequestThatFailsTakesNothing) {
   for (const std::size_t size : {std::size_t{1000}, mib(8).count()}) {  // carved, the driver's
     until_it_has_enough(size == 1000 ? 1 : 0, [&](long enough, bool& had) {
-      REQUIRE(carveout_torch_open(0, &error_) == CARVEOUT_OK);
+      REQUIRE(carveout_torch_open(0, nullptr, &error_) == CARVEOUT_OK);
       void* piece = nullptr;
       had = had_enough(enough, [&] { piece = carveout_torch_alloc(size, 0, nullptr); });
       REQUIRE(had == (piece != nullptr));
@@ -139,7 +139,7 @@ TEST_F(CApiTorchHeap, AFurtherRequestThatFailsTakesNothing) {
 TEST_F(CApiTorchHeap, FreeingNeedsNoMemory) {
   for (const int refused_waits : {0, 1}) {
     until_it_has_enough(0, [&](long enough, bool& had) {
-      REQUIRE(carveout_torch_open(0, &error_) == CARVEOUT_OK);
+      REQUIRE(carveout_torch_open(0, nullptr, &error_) == CARVEOUT_OK);
       void* pieces[8];
       for (void*& piece : pieces)
         piece = carveout_torch_alloc(1000, 0, nullptr);
@@ -164,7 +164,7 @@ TEST_F(CApiTorchHeap, FreeingNeedsNoMemory) {
 TEST_F(CApiTorchHeap, AStateThatCannotBeToldIsNotWritten) {
   ::setenv("CARVEOUT_MAP", "sideways", 1);
   until_it_has_enough(1, [&](long enough, bool& had) {
-    REQUIRE(carveout_torch_open(0, nullptr) == CARVEOUT_ERROR_INVALID);
+    REQUIRE(carveout_torch_open(0, nullptr, nullptr) == CARVEOUT_ERROR_INVALID);
     carveout_torch_state_t now{};
     now.struct_size = sizeof now;
     carveout_status_t status = CARVEOUT_OK;

@@ -93,7 +93,7 @@ TEST_F(CApiTorch, SaysWhyThereIsNoCarveout) {
   ::setenv("CARVEOUT_MAP", "host", 1);
   ::setenv("CARVEOUT_SOURCE", "memfd", 1);
   expect([&] {
-    REQUIRE(carveout_torch_open(0, &error_) == CARVEOUT_ERROR_INVALID);
+    REQUIRE(carveout_torch_open(0, nullptr, &error_) == CARVEOUT_ERROR_INVALID);
     REQUIRE(std::string(error_.setting) == "CARVEOUT_MAP");
     error_.setting[0] = 0;
     REQUIRE(state().status == CARVEOUT_ERROR_INVALID && state().tried == 1);
@@ -101,17 +101,18 @@ TEST_F(CApiTorch, SaysWhyThereIsNoCarveout) {
             error_.status == CARVEOUT_ERROR_INVALID);
     REQUIRE(carveout_torch_alloc(100, 0, nullptr) != nullptr && state().fell_back == 1);
     ::unsetenv("CARVEOUT_MAP");
-    REQUIRE(carveout_torch_open(0, &error_) == CARVEOUT_OK);
+    REQUIRE(carveout_torch_open(0, nullptr, &error_) == CARVEOUT_OK);
     REQUIRE(state().status == CARVEOUT_OK && std::string(error_.message).empty());
-    REQUIRE(carveout_torch_open(0, nullptr) == CARVEOUT_OK);
-    REQUIRE(carveout_torch_open(1, &error_) == CARVEOUT_ERROR_INVALID);
-    REQUIRE(carveout_torch_open(-1, &error_) == CARVEOUT_ERROR_INVALID);
+    REQUIRE(carveout_torch_open(0, nullptr, nullptr) == CARVEOUT_OK);
+    REQUIRE(carveout_torch_open(1, nullptr, &error_) == CARVEOUT_ERROR_INVALID);
+    REQUIRE(carveout_torch_open(-1, nullptr, &error_) == CARVEOUT_ERROR_INVALID);
     return 0;
   });
   expect([&] {
-    REQUIRE(carveout_torch_open(-1, &error_) == CARVEOUT_ERROR_NOT_FOUND);
+    REQUIRE(carveout_torch_open(-1, nullptr, &error_) == CARVEOUT_ERROR_NOT_FOUND);
     ::setenv("CARVEOUT", "0", 1);
-    REQUIRE(carveout_torch_open(0, &error_) == CARVEOUT_OFF && error_.status == CARVEOUT_OFF);
+    REQUIRE(carveout_torch_open(0, nullptr, &error_) == CARVEOUT_OFF &&
+            error_.status == CARVEOUT_OFF);
     return 0;
   });
 }
@@ -147,7 +148,7 @@ TEST_F(CApiTorch, LeavesTheLeaseToTheParentOfAFork) {
       REQUIRE(count_sockets() == before);
       REQUIRE(carveout_torch_alloc(1000, 0, nullptr) == nullptr);
       carveout_torch_free(piece, 1000, 0, nullptr);
-      REQUIRE(carveout_torch_open(0, &error_) != CARVEOUT_OK);
+      REQUIRE(carveout_torch_open(0, nullptr, &error_) != CARVEOUT_OK);
       REQUIRE(state().tried == 0 && state().device == -1);
       return 0;
     });
@@ -161,7 +162,7 @@ TEST_F(CApiTorch, LeavesTheLeaseToTheParentOfAFork) {
 TEST_F(CApiTorch, WorksInTheChildOfAProcessThatHasNotUsedIt) {
   expect([&] {
     ::setenv("CARVEOUT", "0", 1);
-    REQUIRE(state().tried == 0 && carveout_torch_open(0, &error_) == CARVEOUT_OFF);
+    REQUIRE(state().tried == 0 && carveout_torch_open(0, nullptr, &error_) == CARVEOUT_OFF);
     const int child = test::run_in_child([&] {
       REQUIRE(state().tried == 0);
       ::setenv("CARVEOUT", "1", 1);

@@ -73,8 +73,8 @@ TEST_F(DeviceAllocatorTest, CarvesWhatHasRoom) {
   EXPECT_EQ(state().carveout.region, mib(4));
   EXPECT_EQ(state().carveout.in_use, mib(2) + Bytes(512));
   EXPECT_FALSE(state().problem);
-  allocator.free(first, 0);
-  allocator.free(second, 0);
+  allocator.free(first);
+  allocator.free(second);
   EXPECT_EQ(state().carveout.in_use, Bytes(0));
   EXPECT_EQ(state().carveout.peak, mib(2) + Bytes(512));
   EXPECT_EQ(allocator.allocate(mib(4).count(), 0), first);
@@ -89,9 +89,9 @@ TEST_F(DeviceAllocatorTest, HasTheDriverAllocateWhatHasNoRoomOnce) {
   EXPECT_EQ(driver_allocations(), 1);
   EXPECT_EQ(state().fell_back, 1U);
   test::at_device(by_driver)[mib(2).count() - 1] = 7;
-  allocator.free(by_driver, 0);
+  allocator.free(by_driver);
   EXPECT_EQ(fake_.calls("cuMemFree"), 1);
-  allocator.free(carved, 0);
+  allocator.free(carved);
   EXPECT_EQ(fake_.calls("cuMemFree"), 1);
   EXPECT_EQ(state().refused, 0U);
 }
@@ -105,7 +105,7 @@ TEST_F(DeviceAllocatorTest, IsTheDriversWhereItIsOff) {
   EXPECT_EQ(state().device, std::nullopt);
   EXPECT_FALSE(state().problem);
   EXPECT_FALSE(required(allocator.open(0)));
-  allocator.free(pointer, 0);
+  allocator.free(pointer);
 }
 
 TEST_F(DeviceAllocatorTest, SaysWhyThereIsNoCarveoutAndTriesItOnce) {
@@ -115,11 +115,11 @@ TEST_F(DeviceAllocatorTest, SaysWhyThereIsNoCarveoutAndTriesItOnce) {
   ASSERT_TRUE(state().problem);
   EXPECT_EQ(state().problem->context, "CARVEOUT_MAP");
   const int loaded = fake_.calls("cuMemCreate");
-  allocator.free(allocator.allocate(100, 0), 0);
+  allocator.free(allocator.allocate(100, 0));
   EXPECT_EQ(fake_.calls("cuMemCreate"), loaded);
   EXPECT_EQ(driver_allocations(), 2);
   EXPECT_EQ(allocator.open(0).error().context, "CARVEOUT_MAP");
-  allocator.free(pointer, 0);
+  allocator.free(pointer);
 }
 
 TEST_F(DeviceAllocatorTest, CanBeOpenedAnewUntilItIsOpen) {
@@ -127,7 +127,7 @@ TEST_F(DeviceAllocatorTest, CanBeOpenedAnewUntilItIsOpen) {
   fake_.set("devices", 2);
   fake_.fail("cuMemCreate", 1, cuda::kOutOfMemory);
   const CUdeviceptr pointer = allocator.allocate(100, 0);
-  allocator.free(allocator.allocate(100, 0), 0);
+  allocator.free(allocator.allocate(100, 0));
   EXPECT_EQ(state().fell_back, 2U) << "a request does not";
   ASSERT_TRUE(state().problem);
   EXPECT_TRUE(required(allocator.open(0)));
@@ -135,19 +135,19 @@ TEST_F(DeviceAllocatorTest, CanBeOpenedAnewUntilItIsOpen) {
   EXPECT_TRUE(required(allocator.open(0)));
   EXPECT_THAT(allocator.open(1).error().describe(), HasSubstr("open for device 0 already"));
   EXPECT_FALSE(state().problem) << "it is open";
-  allocator.free(allocator.allocate(100, 0), 0);
+  allocator.free(allocator.allocate(100, 0));
   EXPECT_EQ(state().carved, 1U);
-  allocator.free(pointer, 0);
+  allocator.free(pointer);
 }
 
 TEST_F(DeviceAllocatorTest, IsTheDriversForAnotherDevice) {
   fake_.set("devices", 2);
   DeviceAllocator& allocator = make("2");
-  allocator.free(allocator.allocate(100, 1), 1);
+  allocator.free(allocator.allocate(100, 1));
   EXPECT_EQ(state().device, 1);
   const CUdeviceptr pointer = allocator.allocate(100, 0);
   EXPECT_EQ(state().fell_back, 1U);
-  allocator.free(pointer, 0);
+  allocator.free(pointer);
   EXPECT_EQ(allocator.allocate(100, 2), 0U);
   EXPECT_EQ(state().failed, 1U);
 }
@@ -171,24 +171,62 @@ TEST_F(DeviceAllocatorTest, GivesNothingWithoutADriver) {
   EXPECT_EQ(state().failed, 1U);
   ASSERT_TRUE(state().problem);
   EXPECT_EQ(state().problem->code, Code::kNotFound);
-  allocator.free(512, 0);
+  allocator.free(512);
 }
 
 TEST_F(DeviceAllocatorTest, RefusesWhatItHasNotGiven) {
   DeviceAllocator& allocator = make("2");
   const CUdeviceptr pointer = allocator.allocate(2000, 0);
-  allocator.free(0, 0);
+  allocator.free(0);
   EXPECT_EQ(state().refused, 0U);
-  allocator.free(pointer + 512, 0);
+  allocator.free(pointer + 512);
   EXPECT_EQ(state().refused, 1U);
-  allocator.free(pointer, 0);
-  allocator.free(pointer, 0);
+  allocator.free(pointer);
+  allocator.free(pointer);
   EXPECT_EQ(state().refused, 2U);
   EXPECT_EQ(fake_.calls("cuMemFree"), 0) << "what lies in the carveout is not the driver's";
   EXPECT_EQ(state().carveout.in_use, Bytes(0));
-  fake_.fail("cuMemFree", 1, cuda::kInvalidValue);
-  allocator.free(mib(1).count(), 0);
-  EXPECT_EQ(state().refused, 3U);
+  // Nor is somebody else's.
+  cuda::CUdeviceptr others = 0;
+  const CUdeviceptr by_driver = allocator.allocate(mib(4).count(), 0);
+  cuda::CUcontext context = nullptr;
+  ASSERT_EQ(fake_.call(cuda::kPrimaryCtxRetain)(&context, 0), cuda::kSuccess);
+  ASSERT_EQ(fake_.call(cuda::kCtxPushCurrent)(context), cuda::kSuccess);
+  ASSERT_EQ(fake_.call(cuda::kMemAlloc)(&others, 100), cuda::kSuccess);
+  allocator.free(others);
+  allocator.free(by_driver + 100);
+  EXPECT_EQ(state().refused, 4U);
+  EXPECT_EQ(fake_.calls("cuMemFree"), 0);
+  allocator.free(by_driver);
+  allocator.free(by_driver);
+  EXPECT_EQ(state().refused, 5U);
+  EXPECT_EQ(fake_.calls("cuMemFree"), 1) << "once";
+  ASSERT_EQ(fake_.call(cuda::kMemFree)(others), cuda::kSuccess);
+  ASSERT_EQ(fake_.call(cuda::kCtxPopCurrent)(&context), cuda::kSuccess);
+  ASSERT_EQ(fake_.call(cuda::kPrimaryCtxRelease)(0), cuda::kSuccess);
+}
+
+TEST_F(DeviceAllocatorTest, SaysThatTheDriverDidNotTakeItsOwn) {
+  DeviceAllocator& allocator = make_off();
+  const CUdeviceptr pointer = allocator.allocate(100, 0);
+  fake_.fail("cuMemFree", 1, cuda::kInvalidValue, true);
+  allocator.free(pointer);
+  EXPECT_EQ(state().refused, 1U);
+}
+
+// A mistake in the first request is no opening.
+TEST_F(DeviceAllocatorTest, IsNotSpentByADeviceThatIsNone) {
+  DeviceAllocator& allocator = make("2");
+  EXPECT_EQ(allocator.allocate(100, 7), 0U);
+  EXPECT_EQ(allocator.allocate(100, -1), 0U);
+  EXPECT_EQ(allocator.open(-1).error().code, Code::kInvalid);
+  EXPECT_EQ(allocator.open(7).error().code, Code::kNotFound);
+  EXPECT_FALSE(state().tried);
+  EXPECT_EQ(state().failed, 2U);
+  allocator.free(allocator.allocate(100, 0));
+  EXPECT_EQ(state().carved, 1U);
+  EXPECT_TRUE(state().tried);
+  EXPECT_EQ(allocator.open(-1).error().code, Code::kInvalid);
 }
 
 // What is no piece of ours asks nothing of a device that was never asked for memory.
@@ -197,11 +235,11 @@ TEST_F(DeviceAllocatorTest, MakesNoContextToFreeIn) {
   DeviceAllocator& allocator = make_off();
   const CUdeviceptr pointer = allocator.allocate(100, 0);
   const int retained = fake_.calls("cuDevicePrimaryCtxRetain");
-  allocator.free(mib(1).count(), 1);
+  allocator.free(mib(1).count());
   EXPECT_EQ(fake_.calls("cuDevicePrimaryCtxRetain"), retained);
   EXPECT_EQ(fake_.calls("cuMemFree"), 0);
   EXPECT_EQ(state().refused, 1U);
-  allocator.free(pointer, 0);
+  allocator.free(pointer);
 }
 
 // --- the device may still be at it ---
@@ -210,7 +248,7 @@ TEST_F(DeviceAllocatorTest, WaitsForTheDeviceBeforeAPieceIsHadAgain) {
   DeviceAllocator& allocator = make("2");
   const CUdeviceptr pointer = allocator.allocate(mib(2).count(), 0);
   (void)fake_.take_record();
-  allocator.free(pointer, 0);
+  allocator.free(pointer);
   const auto calls = fake_.take_record();
   EXPECT_EQ(std::count(calls.begin(), calls.end(), "cuCtxSynchronize"), 1);
 }
@@ -219,17 +257,17 @@ TEST_F(DeviceAllocatorTest, KeepsAPieceThatItCouldNotWaitFor) {
   DeviceAllocator& allocator = make("2");
   const CUdeviceptr pointer = allocator.allocate(mib(2).count(), 0);
   fake_.fail("cuCtxSynchronize", 1, cuda::kNotSupported, false, 2);
-  allocator.free(pointer, 0);
+  allocator.free(pointer);
   EXPECT_EQ(state().waiting, 1U);
   EXPECT_EQ(state().carveout.in_use, mib(2));
-  allocator.free(pointer, 0);
+  allocator.free(pointer);
   EXPECT_EQ(state().refused, 1U) << "twice";
   const CUdeviceptr other = allocator.allocate(mib(2).count(), 0);
   EXPECT_EQ(state().fell_back, 1U) << "it waits once more, in vain";
   EXPECT_EQ(allocator.allocate(mib(2).count(), 0), pointer) << "and now not in vain";
   EXPECT_EQ(state().waiting, 0U);
   EXPECT_EQ(state().fell_back, 1U);
-  allocator.free(other, 0);
+  allocator.free(other);
 }
 
 // It would be in the way of the piece itself.
@@ -237,9 +275,9 @@ TEST_F(DeviceAllocatorTest, LetsNothingWaitThatIsNoPiece) {
   DeviceAllocator& allocator = make("2");
   const CUdeviceptr pointer = allocator.allocate(2000, 0);
   fake_.fail("cuCtxSynchronize", 1, cuda::kNotSupported, false, 2);
-  allocator.free(pointer + 512, 0);
+  allocator.free(pointer + 512);
   EXPECT_EQ(state().refused, 1U);
-  allocator.free(pointer, 0);
+  allocator.free(pointer);
   EXPECT_EQ(state().refused, 1U);
   EXPECT_EQ(state().waiting, 1U);
   fake_.fail("cuCtxSynchronize", 0);
@@ -250,15 +288,15 @@ TEST_F(DeviceAllocatorTest, LetsNothingWaitThatIsNoPiece) {
 TEST_F(DeviceAllocatorTest, LetsNothingWaitThatWasGivenBackBefore) {
   DeviceAllocator& allocator = make("2");
   const CUdeviceptr pointer = allocator.allocate(100, 0);
-  allocator.free(pointer, 0);
+  allocator.free(pointer);
   fake_.fail("cuCtxSynchronize", 1);
-  allocator.free(pointer, 0);
+  allocator.free(pointer);
   EXPECT_EQ(state().refused, 1U);
   fake_.fail("cuCtxSynchronize", 0);
   EXPECT_EQ(allocator.allocate(100, 0), pointer);
-  allocator.free(allocator.allocate(100, 0), 0);
+  allocator.free(allocator.allocate(100, 0));
   EXPECT_EQ(state().carveout.in_use, Bytes(512)) << "its new owner's";
-  allocator.free(pointer, 0);
+  allocator.free(pointer);
 }
 
 TEST_F(DeviceAllocatorTest, DoesNotTakeAWaitForWhatCameAfterItsBeginning) {
@@ -282,7 +320,7 @@ TEST_F(DeviceAllocatorTest, ManyPiecesWaitTogether) {
     pieces.push_back(allocator.allocate(1000, 0));
   fake_.fail("cuCtxSynchronize", 1, cuda::kNotSupported, false, 99);
   for (const CUdeviceptr piece : pieces)
-    allocator.free(piece, 0);
+    allocator.free(piece);
   EXPECT_EQ(state().waiting, 0U) << "the last one's wait was for all";
   EXPECT_EQ(state().carveout.in_use, Bytes(0));
   EXPECT_EQ(state().refused, 0U);
@@ -299,8 +337,8 @@ TEST_F(DeviceAllocatorTest, LeavesTheCallersContextCurrent) {
   cuda::CUcontext popped = nullptr;
   ASSERT_EQ(fake_.call(cuda::kCtxPopCurrent)(&popped), cuda::kSuccess);
   // It was the primary one's, so it can be given back without that.
-  allocator.free(by_driver, 0);
-  allocator.free(carved, 0);
+  allocator.free(by_driver);
+  allocator.free(carved);
   EXPECT_EQ(state().refused, 0U);
 }
 
@@ -355,11 +393,11 @@ TEST_F(DeviceAllocatorTest, GivesNobodyWhatSomebodyElseHas) {
           const bool ours =
               test::at_device(pointer)[0] == mark && test::at_device(pointer)[size - 1] == mark;
           if (!ours) ++wrong[static_cast<std::size_t>(t)];
-          allocator.free(pointer, 0);
+          allocator.free(pointer);
         }
       }
       for (const auto& [pointer, size] : held)
-        allocator.free(pointer, 0);
+        allocator.free(pointer);
     });
   }
   for (std::thread& thread : threads)
@@ -378,7 +416,7 @@ TEST_F(DeviceAllocatorTest, GivesAChildNothing) {
   const CUdeviceptr pointer = allocator.allocate(100, 0);
   EXPECT_EQ(test::run_in_child([&] {
               if (allocator.allocate(100, 0) != 0) return 1;
-              allocator.free(pointer, 0);
+              allocator.free(pointer);
               return allocator.open(0) ? 2 : 0;
             }),
             0);
