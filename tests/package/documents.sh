@@ -117,8 +117,8 @@ namespace mr {
 struct callback_memory_resource {
   using allocate_callback_t = std::function<void*(std::size_t, cuda_stream_view, void*)>;
   using deallocate_callback_t = std::function<void(void*, std::size_t, cuda_stream_view, void*)>;
-  callback_memory_resource(allocate_callback_t allocate, deallocate_callback_t deallocate, void* allocate_with,
-                           void* deallocate_with)
+  callback_memory_resource(allocate_callback_t allocate, deallocate_callback_t deallocate,
+                           void* allocate_with = nullptr, void* deallocate_with = nullptr)
       : take([=](std::size_t bytes) { return allocate(bytes, {}, allocate_with); }),
         give([=](void* at, std::size_t bytes) { deallocate(at, bytes, {}, deallocate_with); }) {}
   std::function<void*(std::size_t)> take;

@@ -154,7 +154,7 @@ TEST_F(CApiTorchHeap, FreeingNeedsNoMemory) {
       REQUIRE(had);
       REQUIRE(state().refused == 1);
       REQUIRE(state().in_use == 0 && state().waiting == 0);
-      REQUIRE(fake_.broken_rules() == "no such buffer to free\n");
+      REQUIRE(fake_.broken_rules().empty());
       fake_.take_everything_back();
       ::_exit(240);
     });

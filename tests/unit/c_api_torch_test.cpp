@@ -109,10 +109,52 @@ TEST_F(CApiTorch, SaysWhyThereIsNoCarveout) {
     return 0;
   });
   expect([&] {
-    REQUIRE(carveout_torch_open(-1, nullptr, &error_) == CARVEOUT_ERROR_NOT_FOUND);
+    REQUIRE(carveout_torch_open(-1, nullptr, &error_) == CARVEOUT_ERROR_INVALID);
+    REQUIRE(carveout_torch_open(7, nullptr, &error_) == CARVEOUT_ERROR_NOT_FOUND);
+    REQUIRE(state().tried == 0 && state().status == CARVEOUT_ERROR_NOT_FOUND);
     ::setenv("CARVEOUT", "0", 1);
     REQUIRE(carveout_torch_open(0, nullptr, &error_) == CARVEOUT_OFF &&
             error_.status == CARVEOUT_OFF);
+    return 0;
+  });
+}
+
+// A program's own options, as for the other openers.
+TEST_F(CApiTorch, IsOpenedAsAProgramSays) {
+  expect([&] {
+    carveout_options_t options;
+    (void)carveout_options_init(&options, sizeof options);
+    std::string lines;
+    options.source = CARVEOUT_SOURCE_CUDA;
+    options.bytes = mib(6).count();
+    options.log_context = &lines;
+    options.log = [](void* context, int32_t, const char* line) {
+      *static_cast<std::string*>(context) += line;
+    };
+    options.device = 1;
+    REQUIRE(carveout_torch_open(0, &options, &error_) == CARVEOUT_ERROR_INVALID);
+    options.device = 0;
+    options.map = CARVEOUT_MAP_HOST;
+    REQUIRE(carveout_torch_open(0, &options, &error_) == CARVEOUT_ERROR_INVALID);
+    REQUIRE(std::string(error_.setting) == "CARVEOUT_MAP");
+    REQUIRE(lines.find("CARVEOUT_MAP: ") != std::string::npos);
+    options.map = CARVEOUT_MAP_AUTO;
+    options.struct_size = 8;
+    REQUIRE(carveout_torch_open(0, &options, &error_) == CARVEOUT_ERROR_INVALID);
+    options.struct_size = sizeof options;
+    ::setenv("CARVEOUT", "0", 1);
+    REQUIRE(carveout_torch_open(0, nullptr, &error_) == CARVEOUT_OFF);
+    options.from_environment = 1;
+    REQUIRE(carveout_torch_open(0, &options, &error_) == CARVEOUT_OFF);
+    options.from_environment = 0;
+    error_.struct_size = 8;
+    REQUIRE(carveout_torch_open(0, &options, &error_) == CARVEOUT_ERROR_INVALID);
+    REQUIRE(state().device == -1);
+    error_.struct_size = sizeof error_;
+    REQUIRE(carveout_torch_open(0, &options, &error_) == CARVEOUT_OK);
+    REQUIRE(state().bytes == mib(6).count());
+    const auto* const piece = static_cast<const char*>(carveout_torch_alloc(100, 0, nullptr));
+    REQUIRE(reinterpret_cast<std::uint64_t>(piece) - state().device_pointer < state().bytes);
     return 0;
   });
 }
@@ -201,6 +243,8 @@ TEST_F(CApiTorch, IsInTheShapeThatRmmCalls) {
     deallocate(piece, 1000, StreamView{}, &device);
     REQUIRE(state().in_use == 0);
     REQUIRE(allocate(0, StreamView{}, &device) == nullptr);
+    deallocate(allocate(1000, StreamView{}, nullptr), 1000, StreamView{}, nullptr);
+    REQUIRE(state().carved == 2 && state().in_use == 0);
     device = 7;
     try {
       (void)allocate(1000, StreamView{}, &device);

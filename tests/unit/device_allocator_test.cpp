@@ -306,8 +306,8 @@ TEST_F(DeviceAllocatorTest, DoesNotTakeAWaitForWhatCameAfterItsBeginning) {
   const CUdeviceptr first = used->allocate(512, 0);
   later = used->allocate(512, 0);
   fake_.fail("cuCtxSynchronize", 2);  // the later one's own
-  fake_.at_wait([] { used->free(later, 0); });
-  used->free(first, 0);
+  fake_.at_wait([] { used->free(later); });
+  used->free(first);
   EXPECT_EQ(state().waiting, 1U);
   EXPECT_EQ(used->allocate(512, 0), first);
   EXPECT_EQ(used->allocate(512, 0), later + 512) << "it still waits";
@@ -355,8 +355,8 @@ TEST_F(DeviceAllocatorTest, LeavesTheDriverAloneAfterItsEnd) {
               if (carved == 0 || by_driver == 0) return 2;
               fake_.at_end([] {
                 const int before = fake->calls();
-                used->free(carved, 0);
-                used->free(by_driver, 0);
+                used->free(carved);
+                used->free(by_driver);
                 if (used->allocate(mib(2).count(), 0) != 0) ::_exit(4);
                 if (used->allocate(100, 1) != 0) ::_exit(5);
                 ::_exit(fake->calls() == before ? 0 : 6);
