@@ -43,7 +43,8 @@
  *
  * Process exit: nothing has to be done. The kernel takes everything back, and the lease ends with
  * the process. carveout_close() may be called from a static object's destructor or an atexit()
- * function: once CUDA may be gone, nothing is asked of it. dlclose(): the library stays loaded, as
+ * function: once CUDA may be gone, nothing is asked of it. (A thread that is in a call while
+ * another calls exit() may still come to ask it something.) dlclose(): the library stays loaded, as
  * CUDA's driver does; so does a plugin that has the archive linked in, once it has used CUDA.
  */
 #ifndef CARVEOUT_CARVEOUT_H
@@ -361,8 +362,8 @@ CARVEOUT_API carveout_status_t carveout_pages_close(carveout_pages_t* pages,
  * environment say, for that device or not at all (so CARVEOUT_MAP=host is an error), in its primary
  * context. A first request that fails in this says so in carveout_torch_get_state() only. The
  * environment is read then: not while another thread changes it. It lives as long as the process; a
- * forked child gives up its copy of the connection by itself, but not of one that another thread
- * was opening when it was forked.
+ * forked child gives up its copy of the connection by itself, unless it was forked while another
+ * thread was opening it: call carveout_torch_open() before there are threads that fork.
  *
  * Threads: any calls from any threads at once. Fork: where these calls have used CUDA in the
  * parent, it does not work in a child, and nothing is given and nothing taken back there; a child

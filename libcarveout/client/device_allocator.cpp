@@ -52,7 +52,7 @@ DeviceAllocator::DeviceAllocator(Lookup lookup, Machine machine)
 DeviceAllocator::~DeviceAllocator() = default;
 
 bool DeviceAllocator::is_forked() const {
-  return ::getpid() != process_;
+  return forked_ || ::getpid() != process_;
 }
 
 Result<const cuda::Context*> DeviceAllocator::primary(int device) {
@@ -235,12 +235,14 @@ DeviceAllocator::State DeviceAllocator::state() const {
 }
 
 void DeviceAllocator::start_in_child() noexcept {
+  forked_ = true;
   Carved* const carved = carved_;
   if (carved != nullptr) carved->carveout.abandon_in_child();
   // Locked: by a thread that is not here.
-  if (is_forked() && mutex_.try_lock()) {
+  if (mutex_.try_lock()) {
     if (primaries_.empty()) {
       process_ = ::getpid();
+      forked_ = false;
       tried_ = false;
       problem_.reset();
       counted_ = {};

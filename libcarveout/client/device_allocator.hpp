@@ -78,9 +78,10 @@ class DeviceAllocator {
 
   [[nodiscard]] State state() const;
 
-  // In a child after fork(), once and alone: gives up its copy of the connection. Where the parent
-  // has not used CUDA here, the child can, as if nothing had been asked for before. Calls close(),
-  // and takes no lock that is held.
+  // In a child after fork(), once and alone: takes it for one from now on, even where that has its
+  // parent's number (pid 1, in a PID namespace of its own), and gives up its copy of the
+  // connection. Where the parent has not used CUDA here, the child can, as if nothing had been
+  // asked for before. Calls close(), and takes no lock that is held.
   void start_in_child() noexcept;
 
  private:
@@ -100,6 +101,7 @@ class DeviceAllocator {
   const std::string library_;
   const Way way_;
   pid_t process_;  // that may use it: changed in a child only
+  std::atomic<bool> forked_ = false;
   mutable std::mutex mutex_;
   bool tried_ = false;
   std::optional<Error> problem_;

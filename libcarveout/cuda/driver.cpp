@@ -38,12 +38,15 @@ struct Loaded {
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<const Driver>> drivers;
   bool torn = false;  // forked off while another thread had the mutex
+  // So often since it was made: pid 1's child in a PID namespace of its own is pid 1, too.
+  std::atomic<unsigned> forks{0};
 };
 Loaded& loaded();
 
 // That thread is not here to unlock it.
 void mend_in_child() {
   Loaded& all = loaded();
+  ++all.forks;
   if (all.mutex.try_lock()) {
     all.mutex.unlock();
   } else {
@@ -137,6 +140,7 @@ Result<void> Driver::start() {
   if (find.missing()) return *find.missing();
   if (const CUresult answer = init(0); answer != kSuccess) return failed("cuInit", answer, name_);
   process_ = ::getpid();
+  forks_ = loaded().forks;
   notice_exit();
   if (const CUresult answer = get_version(&version_); answer != kSuccess) {
     return failed("cuDriverGetVersion", answer, name_);
@@ -171,7 +175,7 @@ bool Driver::usable() const {
 }
 
 bool Driver::is_forked() const {
-  return process_ != ::getpid();
+  return process_ != ::getpid() || forks_ != loaded().forks;
 }
 
 Error Driver::unusable() {

@@ -67,7 +67,9 @@ class Driver {
 
   void* const library_;
   std::string name_;
+  // Whose it is; the number alone tells nothing of another PID namespace.
   pid_t process_ = 0;
+  unsigned forks_ = 0;
   int version_ = 0;
   CUresult (*get_proc_address_)(const char*, void**, int, std::uint64_t, int*) = nullptr;
   CUresult (*get_proc_address_v1_)(const char*, void**, int, std::uint64_t) = nullptr;

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -198,6 +199,44 @@ TEST_F(CApiTorch, LeavesTheLeaseToTheParentOfAFork) {
     REQUIRE(count_sockets() == before + 1 && state().in_use == 1024);
     return 0;
   });
+}
+
+// The child of a container's first process has its parent's number in a PID namespace of its own.
+TEST_F(CApiTorch, KnowsAForkInAnotherPidNamespace) {
+  constexpr int kMayNot = 77;
+  const auto first_of_its_own = [](const std::function<int()>& body) {
+    const int space = CLONE_NEWPID;
+    if (::unshare(space) != 0 && ::unshare(CLONE_NEWUSER | space) != 0) return kMayNot;
+    return test::run_in_child(body);
+  };
+  const int answer = test::run_in_child([&] {
+    return first_of_its_own([&] {
+      void* const piece = carveout_torch_alloc(1000, 0, nullptr);
+      carveout_options_t options;
+      carveout_t* memory = nullptr;
+      REQUIRE(carveout_options_init(&options, sizeof options) == CARVEOUT_OK);
+      options.source = CARVEOUT_SOURCE_CUDA;
+      options.bytes = mib(2).count();
+      REQUIRE(::getpid() == 1 && piece != nullptr && state().carved == 1);
+      REQUIRE(carveout_open(&options, &memory, &error_) == CARVEOUT_OK);
+      const int child = first_of_its_own([&] {
+        REQUIRE(::getpid() == 1);
+        REQUIRE(carveout_torch_alloc(1000, 0, nullptr) == nullptr);
+        REQUIRE(carveout_torch_open(0, nullptr, &error_) != CARVEOUT_OK);
+        REQUIRE(state().tried == 0);
+        carveout_t* other = nullptr;
+        REQUIRE(carveout_open(&options, &other, &error_) == CARVEOUT_ERROR_SYSTEM);
+        const int asked = fake_.calls("cuMemUnmap");
+        REQUIRE(carveout_close(memory, &error_) == CARVEOUT_OK);
+        REQUIRE(fake_.calls("cuMemUnmap") == asked);
+        return 0;
+      });
+      REQUIRE(carveout_close(memory, &error_) == CARVEOUT_OK);
+      return child;
+    });
+  });
+  if (answer == kMayNot) GTEST_SKIP() << "no PID namespace may be made here";
+  EXPECT_EQ(answer, 0);
 }
 
 // Who has only asked how it is, or opened what is off, has not initialised CUDA.
