@@ -312,8 +312,8 @@ typedef struct carveout_pages_info {
 } carveout_pages_info_t;
 
 /* Borrows options->bytes in slices, and imports each: all of them, or none. Options, NULL for them,
- * and their rows: as in carveout_open(). There is no asking for "as many as there are": the lender
- * refuses the first that it has not, and all are given back.
+ * and their rows: as in carveout_open(). There is no asking for "as many as there are". A lender is
+ * first asked whether it has as much; where somebody else was faster then, all are given back.
  *
  * What can be imported are NVIDIA files: lent by a carveoutd of the backend cuda, or of drm with
  * --lend-as nvidia, or of the direct sources drm and cuda. Another source is refused

@@ -64,6 +64,11 @@ Result<wire::Datagram> exchange(int socket, std::string_view request, Deadline d
   return closed("closed the connection without an answer: has it ended, or no room?");
 }
 
+Error with_advice(Error problem) {
+  if (is_about_key(problem)) problem.message += ": the key is not this lender's";
+  return problem;
+}
+
 // The memory of a grant for `ask`, or why it must not be used.
 Result<Loan> accept(wire::Datagram& reply, Bytes ask, const wire::Grant& grant) {
   if (reply.descriptors.size() != 1) {
@@ -101,23 +106,35 @@ Result<Lender> Lender::connect(const std::string& socket, Deadline deadline) {
   return problem;
 }
 
-Result<Loan> Lender::claim(const wire::Key& key, Bytes ask, Deadline deadline) {
-  if (ask == Bytes(0) || ask > kMostAsk) {
-    return Error{Code::kInvalid, 0, "a claim", "must be 1 to 2^63 - 1 bytes"};
-  }
+Result<wire::Datagram> Lender::ask(std::string_view request, Deadline deadline) {
   if (!connection_) return closed("is not connected any more");
   if (spent_) return closed("takes no further claim here: an earlier one failed");
   spent_ = true;
-  const Bytes whole = Slices::holding(ask).bytes();
-  auto reply =
-      exchange(connection_.get(), wire::encode_alloc_request(key.bytes(), whole), deadline);
+  return exchange(connection_.get(), request, deadline);
+}
+
+Result<wire::Info> Lender::info(const wire::Key& key, Deadline deadline) {
+  auto reply = ask(wire::encode_info_request(key.bytes()), deadline);
+  if (!reply) return reply.error();
+  auto info = wire::parse_info_reply(reply->bytes, key.bytes());
+  if (!info) return with_advice(std::move(info).error());
+  spent_ = false;
+  return info;
+}
+
+Result<Loan> Lender::claim(const wire::Key& key, Bytes size, Deadline deadline) {
+  if (size == Bytes(0) || size > kMostAsk) {
+    return Error{Code::kInvalid, 0, "a claim", "must be 1 to 2^63 - 1 bytes"};
+  }
+  const Bytes whole = Slices::holding(size).bytes();
+  auto reply = ask(wire::encode_alloc_request(key.bytes(), whole), deadline);
   if (!reply) return reply.error();
   const auto grant = wire::parse_grant_reply(reply->bytes, key.bytes());
   if (!grant) {
-    Error problem = grant.error();
-    if (problem.code != Code::kRefused) return problem;
-    problem.message += is_about_key(problem) ? ": the key is not this lender's"
-                                             : cat(" (", format_bytes(whole), " were asked for)");
+    Error problem = with_advice(grant.error());
+    if (problem.code == Code::kRefused && !is_about_key(problem)) {
+      problem.message += cat(" (", format_bytes(whole), " were asked for)");
+    }
     return problem;
   }
   auto loan = accept(*reply, whole, *grant);

@@ -6,12 +6,14 @@
 
 #include <chrono>
 #include <string>
+#include <string_view>
 
 #include "base/bytes.hpp"
 #include "base/result.hpp"
 #include "base/unique_fd.hpp"
 #include "source/source.hpp"
 #include "wire/channel.hpp"
+#include "wire/codec.hpp"
 #include "wire/key.hpp"
 
 namespace carveout::client {
@@ -45,7 +47,11 @@ class Lender {
   // errno of connect(), kTimedOut, kInvalid (a path that fits no address). None shows the path.
   static Result<Lender> connect(const std::string& socket, Deadline deadline);
 
-  // Claims `ask` bytes, rounded up to whole slices; what comes back is never less. Blocks until
+  // What the lender has, and how much of it is free now. Blocks until `deadline` at the longest.
+  // Errors, and the state after one: those of claim().
+  Result<wire::Info> info(const wire::Key& key, Deadline deadline);
+
+  // Claims `size` bytes, rounded up to whole slices; what comes back is never less. Blocks until
   // `deadline` at the longest, however the time is spent. Errors:
   //   kRefused   the lender said no; the message has its own words, bounded, escaped and without
   //              the key, also when it closed the connection at once, and what it was asked for
@@ -57,7 +63,7 @@ class Lender {
   // After any error but kInvalid the connection takes no further claim. It stays open all the same,
   // for whoever has to unmap earlier claims before they end: destroy it then. (A lender that
   // refuses has closed it on its side, which is the end of those claims.)
-  Result<Loan> claim(const wire::Key& key, Bytes ask, Deadline deadline);
+  Result<Loan> claim(const wire::Key& key, Bytes size, Deadline deadline);
 
   // A descriptor that says when the lender is gone: it is the connection. Poll it for POLLRDHUP
   // (POLLHUP and POLLERR come unasked): any of these three, and it stays so, means that the lender
@@ -77,6 +83,9 @@ class Lender {
   void abandon_in_child() noexcept { connection_.reset(); }
 
  private:
+  // One request and its reply. It is spent_ until that was found good.
+  Result<wire::Datagram> ask(std::string_view request, Deadline deadline);
+
   explicit Lender(UniqueFd connection) : connection_(std::move(connection)) {}
 
   UniqueFd connection_;

@@ -40,18 +40,24 @@ Result<Pages> Pages::open_completed(Settings settings, const Opening& opening) {
   if (!imported) return std::move(imported).error();
   auto supply = Supply::open(settings, opening);
   if (!supply) return std::move(supply).error();
+  if (auto room = supply->look_for(Slices::holding(settings.size).bytes()); !room) {
+    return std::move(room).error();
+  }
   // Destroyed before the supply is: released before it is given back.
   Pages pages(*std::move(imported));
   const std::uint64_t count = Slices::holding(settings.size).count();
   for (std::uint64_t i = 0; i < count; ++i) {
     auto piece = supply->take(kSliceBytes);
-    if (!piece) {
-      Error problem = std::move(piece).error();
-      if (count > 1) problem.message += cat(" (page ", i + 1, " of ", count, ")");
-      return problem;
+    if (piece && piece->size != kSliceBytes) {
+      piece = Error{Code::kProtocol, 0, "the lender's grant",
+                    cat("is ", format_bytes(piece->size), " in one, where 2 MiB were asked for")};
     }
-    const cuda::File file{piece->kind, piece->memory.get(), piece->size};
-    if (auto added = pages.imported_.add(file); !added) return std::move(added).error();
+    auto added = piece ? pages.imported_.add({piece->kind, piece->memory.get(), piece->size})
+                       : Result<void>(std::move(piece).error());
+    if (added) continue;
+    Error problem = std::move(added).error();
+    problem.message += cat(" (page ", i + 1, " of ", count, ")");
+    return problem;
   }
   pages.lender_ = supply->take_lender();
   pages.source_ = settings.source;

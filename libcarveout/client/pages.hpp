@@ -21,9 +21,10 @@ namespace carveout::client {
 class Pages {
  public:
   // settings.size in whole slices from settings.source: all imported, or nothing. One descriptor at
-  // a time is open. Blocks: settings.timeout for all claims together; as the sources and CUDA do.
-  // Errors: those of complete(), Supply and cuda::Pages; kInvalid for a source (CARVEOUT_SOURCE) or
-  // a way of mapping (CARVEOUT_MAP) that gives no handles.
+  // a time is open. A lender is first asked whether it has as much. Blocks: settings.timeout for
+  // all claims together; as the sources and CUDA do. Errors: those of complete(), Supply and
+  // cuda::Pages; kInvalid for a source (CARVEOUT_SOURCE) or a way of mapping (CARVEOUT_MAP) that
+  // gives no handles.
   static Result<Pages> open(const Settings& settings, const Opening& opening = {});
   // The same with settings_from(). Nothing: off.
   static Result<std::optional<Pages>> open_as_set(const Lookup& lookup, const Opening& opening = {},

@@ -67,6 +67,17 @@ Error Supply::why(Error problem) const {
   return problem;
 }
 
+Result<void> Supply::look_for(Bytes size) {
+  if (source_) return {};
+  const auto has = lender_->info(*settings_.key, deadline_);
+  if (!has) return why(has.error());
+  if (size <= has->free) return {};
+  const bool ever = size <= has->size;
+  return Error{Code::kRefused, 0, ever ? "the lender" : "CARVEOUT_MIB",
+               cat(format_bytes(size), " are more than the lender has: ", format_bytes(has->free),
+                   " free of ", format_bytes(has->size))};
+}
+
 Result<Piece> Supply::take(Bytes size) {
   return source_ ? allocate(size) : claim(size);
 }

@@ -31,6 +31,10 @@ class Supply {
   // settings.timeout at the longest. Errors: Lender::connect()'s and the sources', by their rows.
   static Result<Supply> open(const Settings& settings, const Opening& opening);
 
+  // That the lender has as much free, so that nobody's memory is taken in vain, piece by piece.
+  // (Nothing is asked of a source.) Blocks and errors: as take(); kRefused where it has less.
+  Result<void> look_for(Bytes size);
+
   // A piece of `size`, rounded up to whole slices: all zero, and never less. Several are borrowed
   // on one connection, within settings.timeout since open(). Blocks: until then; as
   // Source::allocate() and scrub() say. Errors: Lender::claim()'s and the sources', after which

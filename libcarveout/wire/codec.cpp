@@ -296,10 +296,10 @@ std::string encode_alloc_request(std::string_view key, Bytes size) {
   return encode_request(key, "alloc", &size);
 }
 
-Result<Info> parse_info_reply(std::string_view datagram) {
+Result<Info> parse_info_reply(std::string_view datagram, std::string_view key) {
   JsonDocument document;
   if (auto parsed = parse_object(datagram, document); !parsed) return parsed.error();
-  if (auto refused = refusal_in(document)) return *std::move(refused);
+  if (auto refused = refusal_in(document, key)) return *std::move(refused);
   Info info;
   if (!read_sizes(document, {{"base", &info.base},
                              {"size", &info.size},

@@ -60,7 +60,7 @@ inline constexpr std::string_view kBadSize = "size must be an integer from 1 to 
 // Both accept any spacing, member order and extra members; of duplicate members the last counts.
 // Errors: kRefused with the daemon's own words (without `key`, bounded, escaped) when it said no,
 // kProtocol when the datagram is not such a reply.
-Result<Info> parse_info_reply(std::string_view datagram);
+Result<Info> parse_info_reply(std::string_view datagram, std::string_view key = {});
 Result<Grant> parse_grant_reply(std::string_view datagram, std::string_view key = {});
 
 }  // namespace carveout::wire

@@ -59,8 +59,9 @@ class Server {
   }
 
  private:
+  // Nobody waits for those that are not asked for: what there is no room for is lost.
   void record(std::string_view event) const {
-    (void)::send(events_, event.data(), event.size(), MSG_NOSIGNAL);
+    (void)::send(events_, event.data(), event.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   }
 
   void serve(int socket) {

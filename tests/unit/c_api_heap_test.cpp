@@ -167,7 +167,9 @@ TEST_F(CApiHeap, LeavesNothingOfPages) {
 
 // (What is lent as a file of NVIDIA's needs a statx() that says so: client_pages_test.cpp.)
 TEST_F(CApiHeap, LeavesNothingOfPagesThatWereLentAsSomethingElse) {
-  const test::ScriptedLender lender(path_, {Answer{{{kGrant, {memory_.get()}}}}});
+  const char* const info = R"({"base": 0, "size": 8388608, "free": 8388608, "largest": 8388608})";
+  const char* const grant = R"({"ok": true, "base": 0, "size": 2097152})";
+  const test::ScriptedLender lender(path_, {Answer{{{info}}}, Answer{{{grant, {memory_.get()}}}}});
   options_.socket_path = path_.c_str();
   options_.map = CARVEOUT_MAP_VMM;
   EXPECT_EQ(open_until_it_has_enough<carveout_pages_t>(), CARVEOUT_ERROR_INVALID);

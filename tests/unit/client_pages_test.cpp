@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <set>
 #include <string>
@@ -38,6 +39,8 @@ using testing::Not;
 using testing::StartsWith;
 using testing::UnorderedElementsAreArray;
 
+constexpr const char* kInfo =
+    R"({"base": 10739515392, "size": 2145386496, "free": 2145386496, "largest": 2097152})";
 constexpr const char* kGrantOfASlice = R"({"ok": true, "base": 10739515392, "size": 2097152})";
 
 class ClientPages : public testing::Test {
@@ -56,7 +59,7 @@ class ClientPages : public testing::Test {
 
   // A lender's answers: so many slices of the driver's memory, and then what is given.
   [[nodiscard]] std::vector<Answer> slices(int count, const char* then = kFull) {
-    std::vector<Answer> answers;
+    std::vector<Answer> answers{{{{kInfo}}}};
     for (int i = 0; i < count; ++i) {
       memory_.push_back(test::make_file(DescriptorKind::kNvidiaFile, kSliceBytes));
       answers.push_back({{{kGrantOfASlice, {memory_.back().get()}}}});
@@ -100,7 +103,8 @@ TEST_F(ClientPages, AreEachAClaimOfASliceOnOneConnection) {
   {
     Pages pages = required(open());
     const std::string request = R"({"key":"swordfish","op":"alloc","size":2097152})";
-    EXPECT_THAT(lender.events(), ElementsAre("connected", request, request, request));
+    const std::string info = R"({"key":"swordfish","op":"info"})";
+    EXPECT_THAT(lender.events(), ElementsAre("connected", info, request, request, request));
     const auto& handles = pages.imported().handles();
     EXPECT_EQ(std::set<cuda::CUmemGenericAllocationHandle>(handles.begin(), handles.end()).size(),
               3U);
@@ -185,14 +189,41 @@ TEST_F(ClientPages, AreNotBorrowedWithoutADriver) {
 
 TEST_F(ClientPages, AreNoneWhereALenderGivesSomethingElse) {
   const UniqueFd memfd = test::make_memory(kSliceBytes.count());
-  const test::ScriptedLender lender(socket_, {Answer{{{kGrantOfASlice, {memfd.get()}}}}});
+  const test::ScriptedLender lender(socket_,
+                                    {Answer{{{kInfo}}}, Answer{{{kGrantOfASlice, {memfd.get()}}}}});
   expect_refused(Code::kInvalid, "only NVIDIA files can be imported");
 }
 
 TEST_F(ClientPages, AreNoneWhereALenderGivesLargerOnes) {
   const UniqueFd memory = test::make_file(DescriptorKind::kNvidiaFile, mib(4));
-  const test::ScriptedLender lender(socket_, {Answer{{{kGrant, {memory.get()}}}}});
-  expect_refused(Code::kInvalid, "a page is 2 MiB");
+  const test::ScriptedLender lender(socket_,
+                                    {Answer{{{kInfo}}}, Answer{{{kGrant, {memory.get()}}}}});
+  expect_refused(Code::kProtocol, "is 4 MiB in one, where 2 MiB were asked for (page 1 of 3)");
+}
+
+// Nobody's memory is taken in vain, slice by slice.
+TEST_F(ClientPages, AreNotClaimedWhereThereAreNotAsMany) {
+  const auto refused = [&](const char* info, const char* words) {
+    test::ScriptedLender lender(socket_, {Answer{{{info}}}, Answer{{{kFull}}}});
+    expect_refused(Code::kRefused, words);
+    const auto events = lender.events();
+    EXPECT_EQ(std::count_if(events.begin(), events.end(),
+                            [](const std::string& event) { return event.starts_with("{"); }),
+              1)
+        << "requests";
+    ::unlink(socket_.c_str());
+  };
+  refused(R"({"base": 0, "size": 8388608, "free": 4194304, "largest": 4194304})",
+          "the lender: 6 MiB are more than the lender has: 4 MiB free of 8 MiB");
+  refused(R"({"base": 0, "size": 4194304, "free": 4194304, "largest": 4194304})",
+          "CARVEOUT_MIB: 6 MiB are more than the lender has: 4 MiB free of 4 MiB");
+  refused(kWrongKey, "CARVEOUT_KEY_FILE: missing or unknown key: the key is not this lender's");
+  refused(R"({"ok": false, "error": "no swordfish here"})", "the lender: no ");
+}
+
+TEST_F(ClientPages, AreNotClaimedOfALenderThatCannotSayWhatItHas) {
+  const test::ScriptedLender lender(socket_, {Answer{{{R"({"size": 8388608})"}}}});
+  expect_refused(Code::kProtocol, "lacks one of base, size, free, largest");
 }
 
 TEST_F(ClientPages, AreNotOfADeviceWithLargerPagesOfItsOwn) {
