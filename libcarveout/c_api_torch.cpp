@@ -17,7 +17,6 @@ using carveout::c_api::answer;
 using carveout::c_api::bad;
 using carveout::c_api::give;
 using carveout::c_api::is_usable;
-using carveout::c_api::Uncancelled;
 using carveout::c_api::walled;
 using carveout::client::Carveout;
 using carveout::client::DeviceAllocator;
@@ -28,7 +27,7 @@ std::atomic<DeviceAllocator*> made = nullptr;
 
 // Never destroyed: its memory is in use until the process ends, and CUDA ends before it.
 DeviceAllocator& allocator() {
-  static DeviceAllocator* const kOnly = [] {
+  static DeviceAllocator* const instance = [] {
     auto only = std::make_unique<DeviceAllocator>(carveout::client::environment());
     made = only.get();
     // A child that runs on (a loader of data) would keep the lease when its parent has ended.
@@ -37,7 +36,7 @@ DeviceAllocator& allocator() {
     }
     return only.release();
   }();
-  return *kOnly;
+  return *instance;
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ bool call_in(const cuda::Context& context, const cuda::Entry<Function>& entry,
 
 }  // namespace
 
-DeviceAllocator::DeviceAllocator(Lookup lookup, Machine machine)
+DeviceAllocator::DeviceAllocator(const Lookup& lookup, const Machine& machine)
     : library_(machine.cuda_library),
       way_{[lookup] { return carveout::client::is_on(lookup); },
            [lookup, machine](int device) {
@@ -88,8 +88,8 @@ Result<bool> DeviceAllocator::open_now(int device, const Way& way) {
                  cat("the carveout is open for device ", owned_->device, " already")};
   }
   bool tried = true;
-  const auto opened = [&]() -> Result<bool> {
-    const auto on = way.is_on();
+  auto opened = [&]() -> Result<bool> {
+    auto on = way.is_on();
     if (!on || !*on) return on;
     const auto context = primary(device);
     tried = static_cast<bool>(context);

@@ -54,7 +54,7 @@ class DeviceAllocator {
   };
 
   // Requests open it as `lookup` says.
-  explicit DeviceAllocator(Lookup lookup, Machine machine = {});
+  explicit DeviceAllocator(const Lookup& lookup, const Machine& machine = {});
   DeviceAllocator(const DeviceAllocator&) = delete;
   DeviceAllocator& operator=(const DeviceAllocator&) = delete;
   DeviceAllocator(DeviceAllocator&&) = delete;

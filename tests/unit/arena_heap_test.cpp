@@ -170,7 +170,8 @@ TEST(ArenaHeap, PassesTheWallAsAnAnswer) {
   carveout_plane_t plane{1, 1, 77};
   std::uint64_t id = 77;
   carveout_status_t status = CARVEOUT_OK;
-  EXPECT_FALSE(had_enough(0, [&] { status = carveout_planes_create(4096, 4096, &planes, &error); }));
+  EXPECT_FALSE(
+      had_enough(0, [&] { status = carveout_planes_create(4096, 4096, &planes, &error); }));
   EXPECT_EQ(status, CARVEOUT_ERROR_OUT_OF_HEAP);
   EXPECT_EQ(planes, nullptr);
   for (long enough = 0; enough < 3; ++enough) {
