@@ -378,6 +378,7 @@ void infer(std::uint64_t seed) {
               cache.place().c_str(), static_cast<unsigned long long>(cache.bytes() >> 20U),
               counted.blocks, counted.peak, outcome.tokens, outcome.preempted,
               static_cast<unsigned long long>(outcome.digest));
+  if (std::fflush(stdout) != 0) throw std::runtime_error("the result cannot be written");
 }
 
 }  // namespace
