@@ -354,9 +354,9 @@ CARVEOUT_API carveout_status_t carveout_pages_close(carveout_pages_t* pages,
 /* ---- An allocator for PyTorch: torch.cuda.memory.CUDAPluggableAllocator ----
  *
  * One for the process (for each copy of the library, where several plugins have the archive linked
- * in). Each request is carved from a carveout, or, where that is off, could not be
- * opened, has no room or is of another device, allocated by the driver (cuMemAlloc(), in the
- * device's primary context, which is the CUDA runtime's), which is then asked exactly once.
+ * in). Each request is carved from a carveout, or, where that is off, could not be opened, has no
+ * room or is of another device, allocated by the driver (cuMemAlloc(), in the device's primary
+ * context, which is the CUDA runtime's), which is then asked exactly once.
  *
  * The carveout is opened once, by carveout_torch_open() or by the first request: as the rows of the
  * environment say, for that device or not at all (so CARVEOUT_MAP=host is an error), in its primary
@@ -406,8 +406,7 @@ CARVEOUT_API void carveout_torch_free(void* pointer, size_t bytes, int device,
 
 typedef struct carveout_torch_state {
   size_t struct_size;
-  int32_t
-      status; /* of the last opening: CARVEOUT_OK, CARVEOUT_OFF (before the first, too), or why */
+  int32_t status;          /* of the last opening; before the first, CARVEOUT_OFF */
   int32_t tried;           /* 1 once there was one, for a device that there is */
   int32_t device;          /* the carveout's, as are those below; -1 where there is none */
   int32_t source;          /* carveout_source_t */
