@@ -1,0 +1,158 @@
+#include "statistics.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <iomanip>
+#include <limits>
+#include <locale>
+#include <sstream>
+
+namespace carveout::probe {
+namespace {
+
+double mean(std::span<const double> values) {
+  double sum = 0;
+  for (const double value : values)
+    sum += value;
+  return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
+double autocorrelation(std::span<const double> values) {
+  if (values.size() < 3) return 0;
+  const double middle = mean(values);
+  double together = 0, alone = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double here = values[i] - middle;
+    alone += here * here;
+    if (i + 1 < values.size()) together += here * (values[i + 1] - middle);
+  }
+  return alone > 0 ? together / alone : 0;
+}
+
+std::string percent(double part) {
+  std::ostringstream text;
+  text.imbue(std::locale::classic());
+  text << std::fixed << std::setprecision(std::abs(part) < 0.0995 ? 1 : 0) << part * 100 << " %";
+  return text.str();
+}
+
+double as_part(double logarithm) {
+  return std::expm1(logarithm);
+}
+
+// Without a name of their own in the header: the logarithms that compare() has looked at.
+struct Logarithms {
+  double median = 0, least = 0, most = 0;
+  std::size_t count = 0;
+  [[nodiscard]] double range() const { return most - least; }
+};
+
+std::optional<Logarithms> differences(std::span<const Batch> first, std::span<const Batch> second) {
+  std::vector<double> all;
+  for (std::size_t i = 0; i < std::min(first.size(), second.size()); ++i) {
+    if (!(first[i].median > 0) || !(second[i].median > 0)) return std::nullopt;
+    all.push_back(std::log(second[i].median / first[i].median));
+  }
+  if (all.empty()) return std::nullopt;
+  const auto [least, most] = std::minmax_element(all.begin(), all.end());
+  return Logarithms{median(all), *least, *most, all.size()};
+}
+
+bool is_conclusive(const Logarithms& what) {
+  return what.count >= kLeastBlocks && std::abs(what.median) > what.range();
+}
+
+}  // namespace
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  if (values.size() % 2 == 1) return *middle;
+  return (*std::max_element(values.begin(), middle) + *middle) / 2;
+}
+
+Batch summarize(std::span<const double> repetitions) {
+  if (repetitions.empty()) return {};
+  const std::span<const double> warm = repetitions.subspan(1);
+  return {.cold = repetitions.front(),
+          .median = median({warm.begin(), warm.end()}),
+          .autocorrelation = autocorrelation(warm),
+          .count = warm.size()};
+}
+
+Arm summarize_arm(std::span<const Batch> batches) {
+  if (batches.empty()) return {};
+  std::vector<double> medians;
+  for (const Batch& batch : batches)
+    medians.push_back(batch.median);
+  const auto [least, most] = std::minmax_element(medians.begin(), medians.end());
+  return {median(medians), *least, *most};
+}
+
+std::vector<std::size_t> order_in_block(std::size_t block, std::size_t arms) {
+  std::vector<std::size_t> order(arms);
+  for (std::size_t i = 0; i < arms; ++i)
+    order[i] = block % 2 == 0 ? i : arms - 1 - i;
+  return order;
+}
+
+Comparison compare(std::span<const Batch> first, std::span<const Batch> second) {
+  const auto found = differences(first, second);
+  if (!found) return {};
+  Comparison comparison{Verdict::kInconclusive, as_part(found->median), as_part(found->least),
+                        as_part(found->most), found->count};
+  if (is_conclusive(*found)) {
+    comparison.verdict = found->median > 0 ? Verdict::kMore : Verdict::kLess;
+  }
+  return comparison;
+}
+
+std::string Comparison::wanting() const {
+  if (verdict != Verdict::kInconclusive) return {};
+  if (blocks == 0) return "batches with a rate in both arms";
+  if (blocks < kLeastBlocks) {
+    return std::to_string(kLeastBlocks) + " blocks, of which there are " + std::to_string(blocks);
+  }
+  const double range = std::log1p(most) - std::log1p(least);
+  return "blocks whose differences lie within " + percent(std::abs(difference)) +
+         " of each other, where these lie within " + percent(as_part(range)) +
+         ": longer batches, or a quieter machine";
+}
+
+ResidencyVerdict judge(const Reads& lent, const Reads& ordinary) {
+  ResidencyVerdict verdict;
+  verdict.lent = compare(lent.streaming, lent.reread);
+  verdict.ordinary = compare(ordinary.streaming, ordinary.reread);
+  if (verdict.ordinary.verdict != Verdict::kMore) {
+    verdict.why = "ordinary memory shows no gain in being read again at this size";
+    return verdict;
+  }
+  const double half = verdict.ordinary.difference / 2;
+  const std::string gain = "a gain of " + percent(verdict.lent.difference) +
+                           " where ordinary memory has " + percent(verdict.ordinary.difference);
+  const auto found = differences(lent.streaming, lent.reread);
+  switch (verdict.lent.verdict) {
+    case Verdict::kMore:
+      verdict.residency =
+          verdict.lent.difference >= half ? Residency::kResident : Residency::kPartly;
+      verdict.why = gain;
+      break;
+    case Verdict::kLess:
+      verdict.residency = Residency::kNotResident;
+      verdict.why = "read again it is slower than streamed: " + gain;
+      break;
+    case Verdict::kInconclusive:
+      if (found && found->count >= kLeastBlocks && as_part(found->median + found->range()) < half) {
+        verdict.residency = Residency::kNotResident;
+        verdict.why = "no gain that stands out, and none of half of ordinary memory's: " + gain;
+      } else {
+        verdict.why =
+            "rereading and streaming cannot be told apart; wanting: " + verdict.lent.wanting();
+      }
+      break;
+  }
+  return verdict;
+}
+
+}  // namespace carveout::probe
