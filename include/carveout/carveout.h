@@ -16,9 +16,10 @@
  *
  * What holds for every call:
  *
- * Structures begin with struct_size, which the caller sets to the sizeof that it was compiled with;
- * what a later version appends is then neither read nor written for an older caller. A structure
- * that is passed in may be longer than this library's if all that is beyond is zero. (64-bit only.)
+ * Structures (all but carveout_plane_t, which stays as it is) begin with struct_size, which the
+ * caller sets to the sizeof that it was compiled with; what a later version appends is then neither
+ * read nor written for an older caller. A structure that is passed in may be longer than this
+ * library's if all that is beyond is zero. (64-bit only.)
  *
  * An error structure may be NULL where it is not wanted. One whose struct_size is too small for
  * this library's first version is not written: the calls that open something then open nothing and

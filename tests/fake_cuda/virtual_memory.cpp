@@ -326,9 +326,14 @@ FAKE_CUDA_EXPORT CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, std::size_
 }
 
 FAKE_CUDA_EXPORT CUresult cuCtxSynchronize() {
+  void (*meanwhile)() = nullptr;
+  {
+    const std::lock_guard<std::recursive_mutex> lock(state().mutex);
+    meanwhile = std::exchange(state().at_wait, nullptr);
+  }
+  if (meanwhile != nullptr) meanwhile();  // may call the driver, and takes locks of its own
   const Call call("cuCtxSynchronize", Needs::kContext);
   if (call.refused() != kSuccess) return call.refused();
-  if (auto* const meanwhile = std::exchange(state().at_wait, nullptr)) meanwhile();
   finish_fills();
   return call.done();
 }

@@ -201,6 +201,18 @@ TEST_F(ClientPages, AreNoneWhereALenderGivesLargerOnes) {
   expect_refused(Code::kProtocol, "is 4 MiB in one, where 2 MiB were asked for (page 1 of 3)");
 }
 
+TEST_F(ClientPages, AreImportedOneByOne) {
+  auto pages = required(cuda::Pages::open(kSliceBytes, fake_.settings()));
+  const UniqueFd one = test::make_file(DescriptorKind::kNvidiaFile, kSliceBytes);
+  const UniqueFd two = test::make_file(DescriptorKind::kNvidiaFile, mib(4));
+  EXPECT_TRUE(pages.add({DescriptorKind::kNvidiaFile, one.get(), kSliceBytes}));
+  EXPECT_THAT(refusal(pages.add({DescriptorKind::kNvidiaFile, two.get(), mib(4)})),
+              HasSubstr("a page is 2 MiB"));
+  EXPECT_THAT(refusal(pages.add({DescriptorKind::kMemfd, one.get(), kSliceBytes})),
+              HasSubstr("only NVIDIA files can be imported"));
+  EXPECT_EQ(pages.handles().size(), 1U);
+}
+
 // Nobody's memory is taken in vain, slice by slice.
 TEST_F(ClientPages, AreNotClaimedWhereThereAreNotAsMany) {
   const auto refused = [&](const char* info, const char* words) {

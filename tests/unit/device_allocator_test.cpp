@@ -305,7 +305,7 @@ TEST_F(DeviceAllocatorTest, DoesNotTakeAWaitForWhatCameAfterItsBeginning) {
   used = &make("2");
   const CUdeviceptr first = used->allocate(512, 0);
   later = used->allocate(512, 0);
-  fake_.fail("cuCtxSynchronize", 2);  // the later one's own
+  fake_.fail("cuCtxSynchronize");  // the later one's own, which comes to its end first
   fake_.at_wait([] { used->free(later); });
   used->free(first);
   EXPECT_EQ(state().waiting, 1U);
