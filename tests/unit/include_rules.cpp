@@ -27,7 +27,7 @@ const std::map<std::string, std::set<std::string>>& allowed() {
       {"c_api", {"base", "wire", "source", "client", "cuda", "arena", "public"}},
       {"daemon", {"base", "wire", "source", "generated"}},
       {"carveoutctl", {"base", "wire", "generated"}},
-      {"carveout-probe", {"public", "generated"}},
+      {"carveout-probe", {"base", "public", "generated"}},
   };
   return kAllowed;
 }
