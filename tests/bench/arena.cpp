@@ -27,6 +27,7 @@ constexpr int kPairs = 20'000;             // of taking and giving back, a threa
 constexpr std::size_t kPlanes = 64;        // 32 layers' keys and values
 constexpr int kPlans = 1'000;              // a repetition
 constexpr int kRepetitions = 15;           // a batch, without the cold one
+constexpr std::uint64_t kBase = std::uint64_t{7} << 30U;  // where an arena is
 constexpr double kFullness[] = {0.01, 0.5, 0.99};
 constexpr double kBlocksLimit = 2.5;
 constexpr double kPlanesLimit = 5;
@@ -239,7 +240,7 @@ void compare_blocks(int threads, int blocks) {
   std::vector<std::unique_ptr<carveout_blocks_t, DestroyBlocks>> arenas;
   for (const double full : kFullness) {
     carveout_blocks_t* arena = nullptr;
-    must(carveout_blocks_create(0, std::uint64_t{kCount} * 4096, 4096, 4096, &arena, nullptr) ==
+    must(carveout_blocks_create(kBase, std::uint64_t{kCount} * 4096, 4096, 4096, &arena, nullptr) ==
              CARVEOUT_OK,
          "the arena");
     arenas.emplace_back(arena);
@@ -303,7 +304,6 @@ void bump_and_go_back(Bump& bump, Plan& plan) {
 
 void compare_planes(int blocks) {
   constexpr std::uint64_t kRegion = std::uint64_t{1792} << 20U;
-  constexpr std::uint64_t kBase = std::uint64_t{7} << 30U;
   constexpr std::uint64_t kSmall = 65'536;  // of the plans that are in use: up to 28,000
   Plan plan(kPlanes, {200'000, 256, 0});
   Bump bump{kBase, kBase + kRegion};

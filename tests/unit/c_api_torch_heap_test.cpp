@@ -8,7 +8,7 @@
 #include <functional>
 
 #include "carveout/carveout.h"
-#include "unit/c_api_driver_fixture.hpp"
+#include "unit/c_api_torch_fixture.hpp"
 #include "unit/failing_heap.hpp"
 #include "unit/helpers.hpp"
 
@@ -17,20 +17,8 @@ namespace {
 
 using test::had_enough;
 
-// Ends the child with that line's number where it is not so.
-#define REQUIRE(condition) \
-  if (!(condition)) return __LINE__ % 200 + 1
-
-class CApiTorchHeap : public testing::Test {
+class CApiTorchHeap : public CApiTorchFixture {
  protected:
-  void SetUp() override {
-    for (const char* row : {"CARVEOUT_MAP", "CARVEOUT_SOCKET", "CARVEOUT_KEY"})
-      ::unsetenv(row);
-    ::setenv("CARVEOUT", "1", 1);
-    ::setenv("CARVEOUT_SOURCE", "cuda", 1);
-    ::setenv("CARVEOUT_MIB", "4", 1);
-    error_.struct_size = sizeof error_;
-  }
   // A child for each number of allocations that succeed, until they are enough: `body` says so.
   // Other numbers than 0 are the child's end, as REQUIRE has it.
   void until_it_has_enough(int least, const std::function<int(long, bool&)>& body) {
@@ -51,12 +39,6 @@ class CApiTorchHeap : public testing::Test {
     }
     ADD_FAILURE() << "there is no end";
   }
-  carveout_torch_state_t state() {
-    carveout_torch_state_t now{};
-    now.struct_size = sizeof now;
-    if (carveout_torch_get_state(&now, &error_) != CARVEOUT_OK) now.status = -99;
-    return now;
-  }
   // Nobody has anything, and everything can be had.
   int expect_whole() {
     const carveout_torch_state_t now = state();
@@ -68,9 +50,6 @@ class CApiTorchHeap : public testing::Test {
     REQUIRE(fake_.calls("cuMemAlloc") == fake_.calls("cuMemFree"));
     return 0;
   }
-
-  test::FakeDriver& fake_ = test::the_driver();
-  carveout_error_t error_;
 };
 
 TEST_F(CApiTorchHeap, AFirstRequestThatFailsIsNone) {

@@ -15,7 +15,7 @@
 #include <string>
 
 #include "base/text.hpp"
-#include "unit/c_api_driver_fixture.hpp"
+#include "unit/c_api_torch_fixture.hpp"
 #include "unit/client_lender_fixture.hpp"
 
 namespace carveout::client {
@@ -23,20 +23,8 @@ namespace {
 
 using test::Answer;
 
-// Ends the child with that line's number where it is not so.
-#define REQUIRE(condition) \
-  if (!(condition)) return __LINE__ % 200 + 1
-
-class CApiTorch : public testing::Test {
+class CApiTorch : public CApiTorchFixture {
  protected:
-  void SetUp() override {
-    for (const char* row : {"CARVEOUT_MAP", "CARVEOUT_SOCKET", "CARVEOUT_KEY"})
-      ::unsetenv(row);
-    ::setenv("CARVEOUT", "1", 1);
-    ::setenv("CARVEOUT_SOURCE", "cuda", 1);
-    ::setenv("CARVEOUT_MIB", "4", 1);
-    error_.struct_size = sizeof error_;
-  }
   // In a process that has not initialised CUDA.
   void expect(const std::function<int()>& body) {
     EXPECT_EQ(test::run_in_child([&] {
@@ -47,12 +35,6 @@ class CApiTorch : public testing::Test {
               0)
         << "the line modulo 200, and 1";
   }
-  carveout_torch_state_t state() {
-    carveout_torch_state_t now{};
-    now.struct_size = sizeof now;
-    if (carveout_torch_get_state(&now, &error_) != CARVEOUT_OK) now.status = -99;
-    return now;
-  }
   static std::size_t count_sockets() {
     const auto open = test::holdings().descriptors;
     return static_cast<std::size_t>(std::count_if(open.begin(), open.end(), [](const auto& one) {
@@ -60,9 +42,7 @@ class CApiTorch : public testing::Test {
     }));
   }
 
-  test::FakeDriver& fake_ = test::the_driver();
   test::TemporaryDirectory directory_;
-  carveout_error_t error_;
 };
 
 TEST_F(CApiTorch, TellsItsState) {
