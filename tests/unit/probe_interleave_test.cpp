@@ -17,19 +17,21 @@ using testing::SizeIs;
 
 // Notes whose turn it is, and gives a rate that rises by one each time.
 ArmToRun arm_named(const std::string& name, std::string& turns, int& asked) {
-  return {name, [name, &turns, &asked]() -> Result<double> {
+  return {name,
+          [name, &turns, &asked]() -> Result<double> {
             turns += name;
             return 100.0 + asked++;
-          }};
+          },
+          2};
 }
 
 TEST(ProbeInterleave, TakesTheArmsByTurnsInAnOrderThatMirrorsItself) {
   std::string turns;
   int asked = 0;
   std::vector<std::pair<std::size_t, std::size_t>> told;
-  const auto runs = run_interleaved(
-      {arm_named("A", turns, asked), arm_named("B", turns, asked)}, {.blocks = 3, .repetitions = 2},
-      [&](std::size_t done, std::size_t all) { told.emplace_back(done, all); });
+  const auto runs =
+      run_interleaved({arm_named("A", turns, asked), arm_named("B", turns, asked)}, 3,
+                      [&](std::size_t done, std::size_t all) { told.emplace_back(done, all); });
   EXPECT_EQ(turns, "AAABBBBBBAAAAAABBB");
   ASSERT_THAT(runs, SizeIs(2));
   EXPECT_EQ(runs[1].name, "B");
@@ -46,26 +48,28 @@ TEST(ProbeInterleave, TakesTheArmsByTurnsInAnOrderThatMirrorsItself) {
 
 TEST(ProbeInterleave, EndsAnArmWithItsReasonAndGoesOnWithTheRest) {
   std::string turns;
-  int asked = 0, lent = 0;
-  const ArmToRun dying{"lent", [&]() -> Result<double> {
+  int asked = 0, lent = 0, begun = 0;
+  const ArmToRun dying{"lent",
+                       [&]() -> Result<double> {
                          if (++lent > 7) return Error{Code::kClosed, 0, "the lender", "is gone"};
                          return 50.0;
-                       }};
-  const auto runs =
-      run_interleaved({dying, arm_named("A", turns, asked)}, {.blocks = 8, .repetitions = 2});
+                       },
+                       2, [&] { ++begun; }};
+  const auto runs = run_interleaved({dying, arm_named("A", turns, asked)}, 8);
   EXPECT_THAT(runs[0].batches, SizeIs(2)) << "whole ones only";
   ASSERT_TRUE(runs[0].ended);
   EXPECT_EQ(runs[0].ended->describe(), "the lender: is gone");
   EXPECT_EQ(lent, 8) << "it is not asked again";
+  EXPECT_EQ(begun, 3) << "nor are its batches begun";
   EXPECT_THAT(runs[1].batches, SizeIs(8));
   EXPECT_FALSE(runs[1].ended);
 }
 
 TEST(ProbeInterleave, DoesNothingWithoutArmsOrBlocks) {
-  EXPECT_THAT(run_interleaved({}, {}), SizeIs(0));
+  EXPECT_THAT(run_interleaved({}, kLeastBlocks), SizeIs(0));
   std::string turns;
   int asked = 0;
-  EXPECT_THAT(run_interleaved({arm_named("A", turns, asked)}, {.blocks = 0})[0].batches, SizeIs(0));
+  EXPECT_THAT(run_interleaved({arm_named("A", turns, asked)}, 0)[0].batches, SizeIs(0));
   EXPECT_EQ(asked, 0);
 }
 

@@ -20,11 +20,9 @@ struct ArmToRun {
   // One repetition, as a rate (or a time: whatever is compared). The first of a batch is cold.
   // After an error the arm is not asked again.
   std::function<Result<double>()> repeat;
-};
-
-struct Plan {
-  std::size_t blocks = kLeastBlocks;
   std::size_t repetitions = 20;  // of a batch, beside the cold one
+  // Called before each batch, if there is one.
+  std::function<void()> begin = {};
 };
 
 struct ArmRun {
@@ -38,6 +36,7 @@ using Progress = std::function<void(std::size_t done, std::size_t all)>;
 
 // All arms over all blocks. One that ends leaves the others as they were.
 [[nodiscard]] std::vector<ArmRun> run_interleaved(const std::vector<ArmToRun>& arms,
-                                                  const Plan& plan, const Progress& progress = {});
+                                                  std::size_t blocks,
+                                                  const Progress& progress = {});
 
 }  // namespace carveout::probe

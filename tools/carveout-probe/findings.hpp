@@ -1,0 +1,35 @@
+#pragma once
+
+// What follows from a report, by measurement.md's rules. Pure.
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "results.hpp"
+#include "statistics.hpp"
+
+namespace carveout::probe {
+
+// One arm against ordinary memory, in one row at one size, within blocks.
+struct AgainstOrdinary {
+  std::size_t arm = 0;
+  Row row = Row::kRead;
+  Bytes size;
+  Comparison comparison;
+};
+[[nodiscard]] std::vector<AgainstOrdinary> against_ordinary(const Report& report);
+
+// Whether the caches keep it. None for ordinary memory and for what could not be had; empty unless
+// the report is of `residency`.
+struct ArmResidency {
+  std::size_t arm = 0;
+  ResidencyVerdict verdict;
+};
+[[nodiscard]] std::vector<ArmResidency> residencies(const Report& report);
+[[nodiscard]] const char* name_of(Residency residency);  // "not resident"
+
+// In what the arms were not measured alike, and what else a reader must know: a sentence each.
+[[nodiscard]] std::vector<std::string> remarks(const Report& report);
+
+}  // namespace carveout::probe
