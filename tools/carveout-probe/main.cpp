@@ -1,0 +1,194 @@
+#include <csignal>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/file.hpp"
+#include "base/text.hpp"
+#include "command_line.hpp"
+#include "compare.hpp"
+#include "cpu_engine.hpp"
+#include "curve.hpp"
+#include "exit_codes.hpp"
+#include "findings.hpp"
+#include "gpu_engine.hpp"
+#include "lender_facts.hpp"
+#include "outcome.hpp"
+#include "page.hpp"
+#include "progress.hpp"
+#include "result_file.hpp"
+#include "run.hpp"
+#include "tables.hpp"
+
+namespace carveout::probe {
+namespace {
+
+volatile std::sig_atomic_t g_interrupted = 0;
+
+// The first ends the measuring, with what there is so far; the second ends the process.
+void listen_for_interrupts() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { g_interrupted = 1; };
+  action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
+  ::sigaction(SIGINT, &action, nullptr);
+  ::sigaction(SIGTERM, &action, nullptr);
+}
+
+int complain(const Error& error) {
+  std::cerr << "carveout-probe: " << error.describe() << '\n';
+  return error.code == Code::kRefused ? kRefused : kFailed;
+}
+
+int print(const std::string& text) {
+  std::cout << text << std::flush;
+  if (std::cout.good()) return kDone;
+  std::cerr << "carveout-probe: the answer cannot be written to standard output\n";
+  return kFailed;
+}
+
+struct Chosen {
+  std::unique_ptr<Engine> engine;
+  std::string why;  // it was chosen
+};
+
+Result<Chosen> choose_engine(const Command& command) {
+  if (command.engine != "cpu") {
+    auto gpu = open_gpu_engine(command.run.arms.device);
+    if (gpu) return Chosen{std::move(*gpu), command.engine == "gpu" ? "asked for" : "found"};
+    if (command.engine == "gpu") return std::move(gpu).error();
+    auto cpu = open_cpu_engine(command.run.threads);
+    if (!cpu) return std::move(cpu).error();
+    return Chosen{std::move(*cpu), cat("no GPU: ", printable(gpu.error().describe(), 300))};
+  }
+  auto cpu = open_cpu_engine(command.run.threads);
+  if (!cpu) return std::move(cpu).error();
+  return Chosen{std::move(*cpu), "asked for"};
+}
+
+Result<Report> measure(Engine& engine, const Command& command, ProgressBar& bar) {
+  const auto show = [&bar](std::size_t done, std::size_t all) { bar.show(done, all); };
+  const Interrupted interrupted = [] { return g_interrupted != 0; };
+  const RunSettings& run = command.run;
+  const Bytes size = run.arms.size;
+  bar.say("taking memory and filling it ...");
+  if (command.name == "latency") return run_latency(engine, run, show, interrupted);
+  if (command.name == "bandwidth") {
+    return run_steps("bandwidth", engine, run, bandwidth_steps(engine.rows(), size), show,
+                     interrupted);
+  }
+  const Bytes inside = well_inside(engine.cache());
+  if (size <= inside) {
+    return Error{Code::kInvalid, 0, cat("--size ", format_bytes(size)),
+                 cat("must be more than ", format_bytes(inside),
+                     ", which the cache holds: several times the largest cache is good")};
+  }
+  Machine machine;
+  engine.describe(machine);
+  const Bytes largest(machine.cache_bytes.empty() ? 0 : machine.cache_bytes.back());
+  Report report =
+      run_steps("residency", engine, run, residency_steps(engine.kind(), largest, inside, size),
+                show, interrupted);
+  report.reread_size = inside;
+  return report;
+}
+
+Result<void> write_files(const Command& command, const Report& report) {
+  if (!command.json.empty()) {
+    const Findings findings{against_ordinary(report), residencies(report), remarks(report)};
+    if (auto written = write_file(command.json, to_json(report, findings)); !written) {
+      return written;
+    }
+  }
+  return command.html.empty() ? Result<void>() : write_file(command.html, html_page(report));
+}
+
+// Before minutes are spent on what then has nowhere to go.
+Result<void> check_files(const Command& command) {
+  for (const std::string& file : {command.json, command.html}) {
+    if (file.empty()) continue;
+    if (auto writable = check_writable(file); !writable) return writable;
+  }
+  return {};
+}
+
+int run_measurement(Command command) {
+  if (auto files = check_files(command); !files) return complain(files.error());
+  auto chosen = choose_engine(command);
+  if (!chosen) {
+    const bool lacking = chosen.error().code == Code::kNotFound;
+    std::cerr << "carveout-probe: " << (lacking ? "waived: " : "") << chosen.error().describe()
+              << '\n';
+    return lacking ? kWaived : kFailed;
+  }
+  Engine& engine = *chosen->engine;
+  auto& sources = command.run.arms.sources;
+  if (sources.empty() && engine.kind() == EngineKind::kGpu) sources.emplace_back("cuda");
+  if (sources.empty() || sources.front() == "cuda") {
+    if (sources.size() < 2) sources.emplace_back("daemon");
+  }
+  listen_for_interrupts();
+  ProgressBar bar;
+  const bool is_info = command.name == "info";
+  if (is_info) command.run.arms.size = kSliceBytes;
+  auto report =
+      is_info ? Result<Report>(run_info(engine, command.run)) : measure(engine, command, bar);
+  bar.clear();
+  if (!report) {
+    complain(report.error());
+    return report.error().code == Code::kInvalid ? kUsage : kFailed;
+  }
+  report->engine_detail += cat(" (", chosen->why, ")");
+  report->machine.lender = lender_facts(command.control);
+  const std::size_t columns = columns_of(STDOUT_FILENO);
+  const int printed = print(table(*report) + terminal_curve(*report, columns));
+  // The table first: a full disk must not take it, too.
+  if (auto written = write_files(command, *report); !written) return complain(written.error());
+  const Outcome outcome = outcome_of(*report, sources, command.require_resident);
+  if (!outcome.complaint.empty()) std::cerr << "carveout-probe: " << outcome.complaint << '\n';
+  return outcome.code != kDone ? outcome.code : printed;
+}
+
+Result<Report> read_report(const std::string& file) {
+  auto text = read_result(file);
+  if (!text) return std::move(text).error();
+  return from_json(*text, file);
+}
+
+int run_compare(const Command& command) {
+  const auto first = read_report(command.files[0]);
+  if (!first) return complain(first.error());
+  const auto second = read_report(command.files[1]);
+  if (!second) return complain(second.error());
+  const auto differences = compare_reports(*first, command.files[0], *second, command.files[1]);
+  if (!differences) return complain(differences.error());
+  const int printed = print(differences_table(*differences));
+  if (command.json.empty()) return printed;
+  auto written = write_file(command.json, differences_json(*differences));
+  return written ? printed : complain(written.error());
+}
+
+int run(int argc, char** argv) {
+  auto parsed = parse_command_line(argc, argv);
+  if (const auto* answer = std::get_if<Answer>(&parsed)) {
+    std::cout << answer->output;
+    std::cerr << answer->complaint;
+    return answer->code;
+  }
+  const Command& command = std::get<Command>(parsed);
+  return command.name == "compare" ? run_compare(command) : run_measurement(command);
+}
+
+}  // namespace
+}  // namespace carveout::probe
+
+int main(int argc, char** argv) {
+  if (!carveout::fill_standard_descriptors()) return carveout::probe::kFailed;
+  try {
+    return carveout::probe::run(argc, argv);
+  } catch (const std::exception& problem) {
+    std::cerr << "carveout-probe: " << problem.what() << '\n';
+    return carveout::probe::kFailed;
+  }
+}

@@ -1,0 +1,44 @@
+#include "outcome.hpp"
+
+#include <algorithm>
+
+#include "base/text.hpp"
+#include "exit_codes.hpp"
+#include "findings.hpp"
+
+namespace carveout::probe {
+namespace {
+
+std::string missing_source(const Report& report, const std::vector<std::string>& sources) {
+  for (const std::string& source : sources) {
+    const bool had = std::any_of(report.arms.begin(), report.arms.end(), [&](const auto& arm) {
+      return arm.source == source && arm.unavailable.empty();
+    });
+    if (!had) return source;
+  }
+  return "";
+}
+
+}  // namespace
+
+Outcome outcome_of(const Report& report, const std::vector<std::string>& sources,
+                   bool require_resident) {
+  for (const ArmRecord& arm : report.arms) {
+    if (!arm.ended.empty()) return {kFailed, cat(arm.name, " ended early: ", arm.ended)};
+  }
+  if (const ArmRecord& ordinary = report.arms.front(); !ordinary.unavailable.empty()) {
+    return {kFailed, cat("no ordinary memory to compare with: ", ordinary.unavailable)};
+  }
+  if (const std::string source = missing_source(report, sources); !source.empty()) {
+    return {kFailed, cat("no memory of ", source, " could be had: the table says why")};
+  }
+  if (!require_resident) return {};
+  for (const ArmResidency& one : residencies(report)) {
+    if (one.verdict.residency == Residency::kResident) continue;
+    return {kRefused, cat(report.arms[one.arm].name, " is required to be resident, and is ",
+                          name_of(one.verdict.residency), ": ", one.verdict.why)};
+  }
+  return {};
+}
+
+}  // namespace carveout::probe
