@@ -94,8 +94,9 @@ void declare_run(CLI::App& app, Command& command) {
 
 void declare(CLI::App& app, Command& command) {
   app.set_version_flag("--version", cat("carveout-probe ", kVersion));
-  app.require_subcommand(1);
+  app.require_subcommand(0, 1);
   app.fallthrough();
+  app.allow_extras();  // mistake_in() names them
   declare_memories(app, command);
   declare_run(app, command);
   app.add_subcommand("info", "Show what can be measured here, and what cannot, and why");
@@ -116,6 +117,17 @@ void declare(CLI::App& app, Command& command) {
       ->add_option("FILES", command.files, "A.json B.json")
       ->required()
       ->expected(2);
+}
+
+// What CLI11's own words for it would leave open.
+std::string mistake_in(const CLI::App& app) {
+  const auto rest = app.remaining();
+  const std::string word = rest.empty() ? "" : printable(rest.front(), 100);
+  if (app.get_subcommands().empty()) {
+    return cat(rest.empty() ? "" : cat("\"", word, "\" is not a command: "),
+               "say info, bandwidth, residency, latency or compare");
+  }
+  return rest.empty() ? "" : cat("\"", word, "\" is not expected here");
 }
 
 // What single options cannot see.
@@ -157,6 +169,7 @@ std::variant<Command, Answer> parse_command_line(int argc, const char* const* ar
   } catch (const CLI::ParseError& problem) {
     return usage(printable(problem.what(), 1000));
   }
+  if (const std::string mistake = mistake_in(app); !mistake.empty()) return usage(mistake);
   command.name = app.get_subcommands().front()->get_name();
   if (const std::string mistake = mistake_in(command); !mistake.empty()) return usage(mistake);
   return command;

@@ -33,9 +33,10 @@ class ProcessorSet {
   cpu_set_t* set_;
 };
 
-int pin(pthread_t thread, int processor) {
+int pin(pthread_t thread, const std::vector<int>& processors) {
   const ProcessorSet set;
-  CPU_SET_S(static_cast<std::size_t>(processor), ProcessorSet::size(), set.get());
+  for (const int processor : processors)
+    CPU_SET_S(static_cast<std::size_t>(processor), ProcessorSet::size(), set.get());
   return ::pthread_setaffinity_np(thread, ProcessorSet::size(), set.get());
 }
 
@@ -60,8 +61,9 @@ Result<Crew> Crew::gather(std::size_t threads) {
   }
   Crew crew;
   crew.processor_ = processors.front();
+  crew.before_ = processors;
   crew.shared_ = std::make_unique<Shared>();
-  if (const int failed = pin(::pthread_self(), processors.front()); failed != 0) {
+  if (const int failed = pin(::pthread_self(), {processors.front()}); failed != 0) {
     return system_error(failed, cat("processor ", processors.front()),
                         "the thread cannot be pinned to it");
   }
@@ -72,7 +74,7 @@ Result<Crew> Crew::gather(std::size_t threads) {
       return system_error(problem.code().value(), cat("thread ", number), "cannot be started");
     }
     const int processor = processors[number];
-    if (const int failed = pin(crew.workers_.back().native_handle(), processor); failed != 0) {
+    if (const int failed = pin(crew.workers_.back().native_handle(), {processor}); failed != 0) {
       return system_error(failed, cat("processor ", processor), "no thread can be pinned to it");
     }
   }
@@ -86,6 +88,7 @@ Crew::~Crew() {
   shared_->round.notify_all();
   for (std::thread& worker : workers_)
     worker.join();
+  (void)pin(::pthread_self(), before_);
 }
 
 void Crew::work(Shared& shared, std::size_t number, std::size_t all) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -48,6 +49,7 @@ class Crew {
   static void work(Shared& shared, std::size_t number, std::size_t all);
 
   int processor_ = 0;
+  std::vector<int> before_;  // where the first thread might run
   std::unique_ptr<Shared> shared_;
   std::vector<std::thread> workers_;
 };
