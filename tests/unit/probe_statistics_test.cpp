@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <vector>
 
 namespace carveout::probe {
@@ -69,6 +70,8 @@ int count_called(double effect, double noise, double drift, int runs) {
     const Made made = make(static_cast<std::uint64_t>(seed) * 7919, effect, noise, drift);
     if (compare(made.first, made.second).verdict != Verdict::kInconclusive) ++called;
   }
+  std::printf("%d runs, difference %.2f, noise %.2f, drift %.2f: called different in %d\n", runs,
+              effect, noise, drift, called);
   return called;
 }
 

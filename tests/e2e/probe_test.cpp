@@ -1,0 +1,228 @@
+// carveout-probe against the real daemon, by the CPU engine. What it measures here is this machine:
+// no test looks at a rate, beyond that it is one.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidjson/document.h>
+#include <sys/stat.h>
+
+#include <csignal>
+#include <map>
+
+#include "support/daemon_process.hpp"
+#include "unit/probe_schema.hpp"
+
+namespace carveout::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::StartsWith;
+
+rapidjson::Document parse(const std::string& text) {
+  rapidjson::Document document;
+  document.Parse(text.c_str());
+  EXPECT_FALSE(document.HasParseError()) << text.substr(0, 1000);
+  return document;
+}
+
+// The arm of that name of a result.
+const rapidjson::Value& arm_of(const rapidjson::Document& result, const std::string& name) {
+  for (const auto& arm : result["arms"].GetArray()) {
+    if (arm["name"].GetString() == name) return arm;
+  }
+  ADD_FAILURE() << "no arm " << name;
+  return result["arms"][0];
+}
+
+// The batches that each series of that arm has.
+std::vector<std::size_t> batches_of(const rapidjson::Document& result, const std::string& name) {
+  std::vector<std::size_t> counts;
+  for (const auto& series : result["series"].GetArray()) {
+    if (series["arm"].GetString() == name) counts.push_back(series["batches"].Size());
+  }
+  return counts;
+}
+
+class Probe : public testing::Test {
+ protected:
+  [[nodiscard]] std::vector<std::string> words(const std::vector<std::string>& more) const {
+    std::vector<std::string> all{CARVEOUT_PROBE,     "--engine",       "cpu",
+                                 "--socket",         daemon_.socket(), "--key-file",
+                                 daemon_.key_file(), "--control",      daemon_.control()};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  [[nodiscard]] Outcome probe(const std::vector<std::string>& more) const {
+    return run(words(more));
+  }
+  [[nodiscard]] std::string file(const std::string& name) const {
+    return daemon_.directory().file(name);
+  }
+  // A small run whose result is in that file.
+  [[nodiscard]] std::string measured(const std::string& name,
+                                     const std::vector<std::string>& more) const {
+    std::vector<std::string> all{"bandwidth", "--size", "4MiB",    "--repetitions",
+                                 "2",         "--json", file(name)};
+    all.insert(all.end(), more.begin(), more.end());
+    const Outcome outcome = probe(all);
+    EXPECT_EQ(outcome.code, 0) << outcome.error;
+    return file(name);
+  }
+
+  DaemonProcess daemon_{CARVEOUTD, {"--size", "64MiB"}};
+};
+
+TEST_F(Probe, ShowsWhatCanBeMeasuredAndWhatCannot) {
+  const Outcome outcome = probe({"info", "--source", "daemon", "--source", "dma-heap", "--heap",
+                                 "no-such-heap", "--source", "memfd"});
+  EXPECT_EQ(outcome.code, 1) << "a source that was asked for gave nothing";
+  EXPECT_THAT(outcome.output,
+              AllOf(HasSubstr("daemon/host"), HasSubstr("memfd/host"), HasSubstr("dma-heap/host"),
+                    HasSubstr("no-such-heap"), HasSubstr("backend memfd"), HasSubstr("Linux")));
+  EXPECT_THAT(outcome.error, HasSubstr("no memory of dma-heap could be had"));
+  EXPECT_EQ(probe({"info"}).code, 0);
+}
+
+TEST_F(Probe, MeasuresBandwidth) {
+  const Outcome outcome =
+      probe({"bandwidth", "--size", "4MiB", "--repetitions", "2", "--json", file("b.json")});
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("ordinary"), HasSubstr("daemon/host"),
+                                    HasSubstr("gather"), HasSubstr("dependent load")));
+  const std::string text = read_file(file("b.json"));
+  EXPECT_EQ(validate_against_schema(text), "");
+  const auto result = parse(text);
+  EXPECT_THAT(batches_of(result, "daemon/host"), testing::Each(8));
+  EXPECT_EQ(batches_of(result, "daemon/host").size(), 8U) << "the rows of the CPU engine";
+  EXPECT_EQ(arm_of(result, "ordinary")["page_bytes"].GetUint64(),
+            arm_of(result, "daemon/host")["page_bytes"].GetUint64());
+  EXPECT_TRUE(eventually([&] { return daemon_.connect().info().free == 32 * kSlice; }))
+      << "all is given back";
+}
+
+TEST_F(Probe, MeasuresResidency) {
+  const Outcome outcome = probe({"residency", "--size", "8MiB", "--repetitions", "1", "--json",
+                                 file("r.json"), "--html", file("r.html")});
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_EQ(validate_against_schema(read_file(file("r.json"))), "");
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("resident"), HasSubstr("MiB"), HasSubstr("GB/s")));
+  EXPECT_THAT(read_file(file("r.html")),
+              AllOf(HasSubstr("<svg"), HasSubstr("daemon/host"), HasSubstr("</html>")));
+  struct stat status {};
+  ASSERT_EQ(::stat(file("r.json").c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777U, 0644U) << "others are to read it";
+}
+
+TEST_F(Probe, MeasuresTheLatencyOfClaims) {
+  const Outcome outcome =
+      probe({"latency", "--size", "4MiB", "--repetitions", "2", "--json", file("l.json")});
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_EQ(validate_against_schema(read_file(file("l.json"))), "");
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("ms"), HasSubstr("claim and map")));
+}
+
+// What is mapped stays usable, so only the connection tells.
+TEST_F(Probe, EndsTheArmWhoseLenderIsKilledAndReportsTheRest) {
+  const std::vector<std::string> all = words({"bandwidth", "--size", "4MiB", "--repetitions", "3",
+                                              "--blocks", "60", "--json", file("k.json")});
+  const std::string log = file("probe.log");
+  write_file(log, "", 0600);
+  const int output = ::open(log.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  const pid_t pid = spawn(all, output, output);
+  ::close(output);
+  const auto borrowed = [&] { return daemon_.connect().info().free == 30 * kSlice; };
+  ASSERT_TRUE(eventually(borrowed));
+  daemon_.kill();
+  EXPECT_EQ(wait_for(pid), 1) << read_file(log);
+  const std::string text = read_file(file("k.json"));
+  EXPECT_EQ(validate_against_schema(text), "");
+  const auto result = parse(text);
+  EXPECT_THAT(arm_of(result, "daemon/host")["ended"].GetString(),
+              HasSubstr("the lender has closed the connection or was killed"));
+  EXPECT_THAT(batches_of(result, "ordinary"), testing::Each(60)) << "the rest is whole";
+  for (const std::size_t batches : batches_of(result, "daemon/host"))
+    EXPECT_LT(batches, 60U);
+  EXPECT_THAT(read_file(log), AllOf(HasSubstr("daemon/host ended early"), HasSubstr("gather")));
+}
+
+TEST_F(Probe, ReportsWhatItHasWhenInterrupted) {
+  const std::vector<std::string> all = words({"bandwidth", "--size", "4MiB", "--repetitions", "3",
+                                              "--blocks", "9999", "--json", file("i.json")});
+  const pid_t pid = spawn(all, -1, -1);
+  ASSERT_TRUE(eventually([&] { return daemon_.connect().info().free == 30 * kSlice; }));
+  ASSERT_EQ(::kill(pid, SIGINT), 0);
+  EXPECT_EQ(wait_for(pid), 1);
+  const std::string text = read_file(file("i.json"));
+  EXPECT_EQ(validate_against_schema(text), "");
+  EXPECT_THAT(arm_of(parse(text), "ordinary")["ended"].GetString(), StartsWith("interrupted"));
+}
+
+TEST_F(Probe, SaysWhyThereIsNoLender) {
+  daemon_.kill();
+  const Outcome outcome = probe({"bandwidth", "--size", "2MiB", "--repetitions", "1"});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("daemon/host"), HasSubstr("CARVEOUT_SOCKET")));
+  EXPECT_THAT(outcome.error, HasSubstr("no memory of daemon could be had"));
+}
+
+TEST_F(Probe, MeasuresNothingThatItCouldNotWrite) {
+  const Outcome outcome = probe({"bandwidth", "--size", "4MiB", "--json", file("none/such.json")});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_THAT(outcome.output, IsEmpty()) << "it has not begun";
+  EXPECT_THAT(outcome.error, HasSubstr("none/such.json"));
+}
+
+TEST_F(Probe, WaivesAnEngineThatThisMachineHasNot) {
+  // A driver that is none comes before any other.
+  const TempDir directory;
+  write_file(directory.file("libcuda.so.1"), "not a library", 0644);
+  std::vector<std::string> all = words({"bandwidth"});
+  all[2] = "gpu";
+  all.insert(all.begin(), {"env", "LD_LIBRARY_PATH=" + directory.file(".")});
+  const Outcome outcome = run(all);
+  EXPECT_EQ(outcome.code, 77);
+  EXPECT_THAT(outcome.error, AllOf(HasSubstr("waived"), HasSubstr("libcuda.so.1")));
+}
+
+TEST_F(Probe, ComparesResults) {
+  const std::string first = measured("1.json", {}), second = measured("2.json", {});
+  const Outcome outcome = probe({"compare", first, second});
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("daemon/host"), HasSubstr("apart in time")));
+}
+
+std::string with(std::string text, const std::string& what, const std::string& instead) {
+  const auto at = text.find(what);
+  EXPECT_NE(at, std::string::npos) << what;
+  return text.replace(at, what.size(), instead);
+}
+
+TEST_F(Probe, RefusesToCompareWhatIsNotAlike) {
+  const std::string first = measured("1.json", {});
+  const std::string larger = measured("larger.json", {"--size", "6MiB"});
+  const std::string latency = file("latency.json");
+  ASSERT_EQ(probe({"latency", "--size", "4MiB", "--repetitions", "1", "--json", latency}).code, 0);
+  const std::string text = read_file(first);
+  write_file(file("gpu.json"), with(text, "\"cpu\"", "\"gpu\""), 0600);
+  write_file(file("later.json"), with(text, "carveout-probe/1", "carveout-probe/2"), 0600);
+  const std::map<std::string, std::string> cases{{larger, "4 MiB"},
+                                                 {latency, "latency"},
+                                                 {file("gpu.json"), "gpu"},
+                                                 {file("later.json"), "carveout-probe/2"}};
+  for (const auto& [other, reason] : cases) {
+    const Outcome outcome = probe({"compare", first, other});
+    EXPECT_EQ(outcome.code, 3) << outcome.error;
+    EXPECT_THAT(outcome.error, AllOf(HasSubstr(other), HasSubstr(reason)));
+    EXPECT_THAT(outcome.output, IsEmpty());
+  }
+  write_file(file("cut.json"), text.substr(0, text.size() / 2), 0600);
+  const Outcome cut = probe({"compare", first, file("cut.json")});
+  EXPECT_EQ(cut.code, 1);
+  EXPECT_THAT(cut.error, HasSubstr("cut.json"));
+}
+
+}  // namespace
+}  // namespace carveout::test
