@@ -86,6 +86,7 @@ SAME(kGetErrorName, cuGetErrorName, 6000);
 SAME(kDeviceGet, cuDeviceGet, 2000);
 SAME(kDeviceGetAttribute, cuDeviceGetAttribute, 2000);
 SAME(kDeviceGetName, cuDeviceGetName, 2000);
+SAME(kDeviceGetPciBusId, cuDeviceGetPCIBusId, 4010);
 SAME(kPrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000);
 SAME(kPrimaryCtxRelease, cuDevicePrimaryCtxRelease, 11000);
 SAME(kCtxGetCurrent, cuCtxGetCurrent, 4000);
@@ -110,10 +111,28 @@ SAME(kMemAlloc, cuMemAlloc, 3020);
 SAME(kMemFree, cuMemFree, 3020);
 SAME(kMemsetD8, cuMemsetD8, 3020);
 SAME(kMemsetD32, cuMemsetD32, 3020);
+SAME(kMemcpyHtoD, cuMemcpyHtoD, 3020);
 SAME(kMemcpyDtoH, cuMemcpyDtoH, 3020);
+SAME(kMemcpyDtoDAsync, cuMemcpyDtoDAsync, 3020);
+SAME(kModuleLoadData, cuModuleLoadData, 2000);
+SAME(kModuleUnload, cuModuleUnload, 2000);
+SAME(kModuleGetFunction, cuModuleGetFunction, 2000);
+SAME(kLaunchKernel, cuLaunchKernel, 4000);
+SAME(kEventCreate, cuEventCreate, 2000);
+SAME(kEventDestroy, cuEventDestroy, 4000);
+SAME(kEventRecord, cuEventRecord, 2000);
+SAME(kEventSynchronize, cuEventSynchronize, 2000);
 SAME(kMemHostRegister, cuMemHostRegister, 6050);
 SAME(kMemHostUnregister, cuMemHostUnregister, 4000);
 SAME(kMemHostGetDevicePointer, cuMemHostGetDevicePointer, 3020);
+
+// There is a second version since CUDA 12.8, which says more in its errors. The first one's symbol
+// is its name.
+static_assert(SameCall<decltype(cuda::kEventElapsedTime)::Type,
+                       std::remove_pointer_t<PFN_cuEventElapsedTime_v2000>>::kSame);
+static_assert(std::string_view(cuda::kEventElapsedTime.name) == "cuEventElapsedTime");
+static_assert(std::string_view(cuda::kEventElapsedTime.symbol) == "cuEventElapsedTime");
+static_assert(cuda::kEventElapsedTime.since == 2000);
 
 template <typename Ours, typename Theirs>
 constexpr bool kSameShape = sizeof(Ours) == sizeof(Theirs) && alignof(Ours) == alignof(Theirs);
@@ -127,6 +146,10 @@ static_assert(std::is_same_v<cuda::CUmemGenericAllocationHandle, ::CUmemGenericA
 static_assert(kSameShape<cuda::CUresult, ::CUresult>);
 static_assert(kSameShape<cuda::CUcontext, ::CUcontext>);
 static_assert(kSameShape<cuda::CUexternalMemory, ::CUexternalMemory>);
+static_assert(kSameShape<cuda::CUmodule, ::CUmodule>);
+static_assert(kSameShape<cuda::CUfunction, ::CUfunction>);
+static_assert(kSameShape<cuda::CUevent, ::CUevent>);
+static_assert(kSameShape<cuda::CUstream, ::CUstream>);
 
 static_assert(kSameShape<cuda::MemLocation, ::CUmemLocation>);
 SAME_MEMBER(MemLocation, type, CUmemLocation, type);
@@ -172,12 +195,17 @@ EQUAL(kStubLibrary, CUDA_ERROR_STUB_LIBRARY);
 EQUAL(kNoDevice, CUDA_ERROR_NO_DEVICE);
 EQUAL(kInvalidDevice, CUDA_ERROR_INVALID_DEVICE);
 EQUAL(kInvalidContext, CUDA_ERROR_INVALID_CONTEXT);
+EQUAL(kInvalidPtx, CUDA_ERROR_INVALID_PTX);
 EQUAL(kOperatingSystem, CUDA_ERROR_OPERATING_SYSTEM);
 EQUAL(kInvalidHandle, CUDA_ERROR_INVALID_HANDLE);
+EQUAL(kNoSuchName, CUDA_ERROR_NOT_FOUND);
+EQUAL(kNotReady, CUDA_ERROR_NOT_READY);
+EQUAL(kIllegalAddress, CUDA_ERROR_ILLEGAL_ADDRESS);
 EQUAL(kHostMemoryAlreadyRegistered, CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
 EQUAL(kHostMemoryNotRegistered, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
 EQUAL(kNotSupported, CUDA_ERROR_NOT_SUPPORTED);
 EQUAL(kSystemDriverMismatch, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
+EQUAL(kAttributeMultiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 EQUAL(kAttributeVirtualMemory, CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED);
 EQUAL(kAttributePosixDescriptor, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
 EQUAL(kAttributeIntegrated, CU_DEVICE_ATTRIBUTE_INTEGRATED);
