@@ -37,6 +37,8 @@ constexpr bool passed_alike() {
     }
   } else if constexpr (std::is_void_v<Ours> || std::is_void_v<Theirs>) {
     return std::is_void_v<Ours> && std::is_void_v<Theirs>;
+  } else if constexpr (std::is_floating_point_v<Ours> || std::is_floating_point_v<Theirs>) {
+    return std::is_same_v<Ours, Theirs>;
   } else {
     // An enumeration's underlying type may be unsigned: its values here are small and positive.
     constexpr bool kSameSign =
@@ -68,6 +70,9 @@ static_assert(!SameCall<int(int*), int(long*)>::kSame);
 static_assert(!SameCall<int(int*), int(const int*)>::kSame);
 static_assert(!SameCall<int(int), int(int, int)>::kSame);
 static_assert(!SameCall<int(int*), int(long)>::kSame);
+static_assert(SameCall<int(float*), int(float*)>::kSame);
+static_assert(!SameCall<int(float*), int(double*)>::kSame);
+static_assert(!SameCall<int(float), int(int)>::kSame);
 
 #define TEXT_OF(call) #call
 #define TEXT(call) TEXT_OF(call)
