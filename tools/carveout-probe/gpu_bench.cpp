@@ -168,6 +168,9 @@ Result<double> GpuBench::copy_out_of(Bytes size, By by) {
   if (!scratch) return std::move(scratch).error();
   gpu_->scratch_content() = {};
   const CUdeviceptr to = *scratch + next_shift().count();
+  // The copy before this one has gone to another place, and not to all of this one.
+  auto spoilt = gpu_->kernels().fill(to, Bytes(kPage), kWriteSeed);
+  if (!spoilt) return std::move(spoilt).error();
   auto time = copy(to, start_, size, by);
   if (!time) return time;
   auto same = check_words(
