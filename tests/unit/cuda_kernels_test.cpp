@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda/mapping.hpp"
 #include "fake_cuda/fake_driver.hpp"
 
 namespace carveout::test {
@@ -172,6 +173,20 @@ TEST_F(CudaKernels, MayUseTheirMemoryOnly) {
   EXPECT_THAT(answer.error().describe(), HasSubstr("the kernel carveout_read: cuLaunchKernel"));
   EXPECT_EQ(answer.error().cuda_result, cuda::kIllegalAddress);
   EXPECT_THAT(fake_.broken_rules(), HasSubstr("memory used by a kernel that it may not use"));
+}
+
+TEST_F(CudaKernels, AreToBeWaitedForBeforeTheirMemoryGoes) {
+  for (const bool waited : {true, false}) {
+    const UniqueFd file = make_file(DescriptorKind::kMemfd, mib(2));
+    auto mapping = cuda::map({DescriptorKind::kMemfd, file.get(), mib(2)},
+                             fake_.settings(MapStrategy::kRegister));
+    ASSERT_TRUE(mapping);
+    ASSERT_TRUE(kernels_->write(mapping->device_pointer(), mib(2), 1));
+    ASSERT_TRUE(!waited || fake_.call(cuda::kCtxSynchronize)() == cuda::kSuccess);
+    EXPECT_TRUE(mapping->unmap());
+    EXPECT_EQ(fake_.broken_rules() == "", waited);
+  }
+  EXPECT_THAT(fake_.broken_rules(), HasSubstr("memory unregistered that the device is still at"));
 }
 
 TEST_F(CudaKernels, AreGoneWithTheirModule) {

@@ -34,7 +34,7 @@ std::string hexadecimal(std::uint64_t number) {
   return text.data();
 }
 
-Error wrong(CUdeviceptr where, std::string message) {
+Error wrong(CUdeviceptr where, const std::string& message) {
   return {Code::kInvalid, 0, cat("GPU memory at ", hexadecimal(where)), message + kAdvice};
 }
 
