@@ -15,6 +15,11 @@ using CUdeviceptr = unsigned long long;
 using CUmemGenericAllocationHandle = unsigned long long;
 using CUcontext = struct OpaqueContext*;
 using CUexternalMemory = struct OpaqueExternalMemory*;
+using CUmodule = struct OpaqueModule*;
+using CUfunction = struct OpaqueFunction*;
+using CUevent = struct OpaqueEvent*;
+// Null: the stream that everything is in order in.
+using CUstream = struct OpaqueStream*;
 
 inline constexpr CUresult kSuccess = 0;
 inline constexpr CUresult kInvalidValue = 1;
@@ -25,13 +30,19 @@ inline constexpr CUresult kStubLibrary = 34;
 inline constexpr CUresult kNoDevice = 100;
 inline constexpr CUresult kInvalidDevice = 101;
 inline constexpr CUresult kInvalidContext = 201;
+inline constexpr CUresult kInvalidPtx = 218;
 inline constexpr CUresult kOperatingSystem = 304;
 inline constexpr CUresult kInvalidHandle = 400;
+inline constexpr CUresult kNoSuchName = 500;
+inline constexpr CUresult kNotReady = 600;
+inline constexpr CUresult kIllegalAddress = 700;
 inline constexpr CUresult kHostMemoryAlreadyRegistered = 712;
 inline constexpr CUresult kHostMemoryNotRegistered = 713;
 inline constexpr CUresult kNotSupported = 801;
 inline constexpr CUresult kSystemDriverMismatch = 803;
 
+inline constexpr int kAttributeMultiprocessors = 16;
+inline constexpr int kAttributeL2Bytes = 38;
 inline constexpr int kAttributeVirtualMemory = 102;
 inline constexpr int kAttributePosixDescriptor = 103;
 
@@ -112,6 +123,8 @@ inline constexpr Entry<CUresult(int*, int, CUdevice)> kDeviceGetAttribute{
     "cuDeviceGetAttribute", "cuDeviceGetAttribute", 2000};
 inline constexpr Entry<CUresult(char*, int, CUdevice)> kDeviceGetName{"cuDeviceGetName",
                                                                       "cuDeviceGetName", 2000};
+inline constexpr Entry<CUresult(char*, int, CUdevice)> kDeviceGetPciBusId{
+    "cuDeviceGetPCIBusId", "cuDeviceGetPCIBusId", 4010};
 inline constexpr Entry<CUresult(CUcontext*, CUdevice)> kPrimaryCtxRetain{
     "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRetain", 7000};
 inline constexpr Entry<CUresult(CUdevice)> kPrimaryCtxRelease{
@@ -161,6 +174,31 @@ inline constexpr Entry<CUresult(CUdeviceptr*, std::size_t)> kMemAlloc{"cuMemAllo
 inline constexpr Entry<CUresult(CUdeviceptr)> kMemFree{"cuMemFree", "cuMemFree_v2", 3020};
 inline constexpr Entry<CUresult(CUdeviceptr, unsigned char, std::size_t)> kMemsetD8{
     "cuMemsetD8", "cuMemsetD8_v2", 3020};
+inline constexpr Entry<CUresult(CUdeviceptr, const void*, std::size_t)> kMemcpyHtoD{
+    "cuMemcpyHtoD", "cuMemcpyHtoD_v2", 3020};
+inline constexpr Entry<CUresult(void*, CUdeviceptr, std::size_t)> kMemcpyDtoH{
+    "cuMemcpyDtoH", "cuMemcpyDtoH_v2", 3020};
+inline constexpr Entry<CUresult(CUdeviceptr, CUdeviceptr, std::size_t, CUstream)> kMemcpyDtoDAsync{
+    "cuMemcpyDtoDAsync", "cuMemcpyDtoDAsync_v2", 3020};
+
+inline constexpr Entry<CUresult(CUmodule*, const void*)> kModuleLoadData{"cuModuleLoadData",
+                                                                         "cuModuleLoadData", 2000};
+inline constexpr Entry<CUresult(CUmodule)> kModuleUnload{"cuModuleUnload", "cuModuleUnload", 2000};
+inline constexpr Entry<CUresult(CUfunction*, CUmodule, const char*)> kModuleGetFunction{
+    "cuModuleGetFunction", "cuModuleGetFunction", 2000};
+inline constexpr Entry<CUresult(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                unsigned, unsigned, CUstream, void**, void**)>
+    kLaunchKernel{"cuLaunchKernel", "cuLaunchKernel", 4000};
+inline constexpr Entry<CUresult(CUevent*, unsigned)> kEventCreate{"cuEventCreate", "cuEventCreate",
+                                                                  2000};
+inline constexpr Entry<CUresult(CUevent)> kEventDestroy{"cuEventDestroy", "cuEventDestroy_v2",
+                                                        4000};
+inline constexpr Entry<CUresult(CUevent, CUstream)> kEventRecord{"cuEventRecord", "cuEventRecord",
+                                                                 2000};
+inline constexpr Entry<CUresult(CUevent)> kEventSynchronize{"cuEventSynchronize",
+                                                            "cuEventSynchronize", 2000};
+inline constexpr Entry<CUresult(float*, CUevent, CUevent)> kEventElapsedTime{
+    "cuEventElapsedTime", "cuEventElapsedTime", 2000};
 
 inline constexpr Entry<CUresult(void*, std::size_t, unsigned)> kMemHostRegister{
     "cuMemHostRegister", "cuMemHostRegister_v2", 6050};

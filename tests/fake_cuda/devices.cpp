@@ -17,8 +17,9 @@ namespace carveout::fake_cuda {
 namespace {
 
 // Attributes of a real one that it has nothing of.
-constexpr std::array kNone{kAttributeIntegrated, kAttributeL2Bytes, kAttributeCapabilityMajor,
+constexpr std::array kNone{kAttributeIntegrated, kAttributeCapabilityMajor,
                            kAttributeCapabilityMinor, kAttributeSameHostPointer};
+constexpr int kMultiprocessors = 3;
 
 bool is_device(CUdevice device) {
   return device >= 0 && device < knob("devices");
@@ -34,8 +35,13 @@ bool has_something(CUcontext context) {
                      [&](const auto& one) { return in(one.first, one.second.context); }) ||
          std::any_of(all.registered.begin(), all.registered.end(),
                      [&](const auto& one) { return in(pointer(one.first), one.second.context); }) ||
-         std::any_of(all.imported.begin(), all.imported.end(),
-                     [&](CUexternalMemory memory) { return in(pointer(memory), memory->context); });
+         std::any_of(
+             all.imported.begin(), all.imported.end(),
+             [&](CUexternalMemory memory) { return in(pointer(memory), memory->context); }) ||
+         std::any_of(all.modules.begin(), all.modules.end(),
+                     [&](CUmodule module) { return in(pointer(module), module->context); }) ||
+         std::any_of(all.events.begin(), all.events.end(),
+                     [&](CUevent event) { return in(pointer(event), event->context); });
 }
 
 // As the driver does, which is gone before whoever has registered something earlier.
@@ -86,8 +92,12 @@ FAKE_CUDA_EXPORT CUresult cuGetErrorName(CUresult error, const char** name) {
       {kNoDevice, "CUDA_ERROR_NO_DEVICE"},
       {kInvalidDevice, "CUDA_ERROR_INVALID_DEVICE"},
       {kInvalidContext, "CUDA_ERROR_INVALID_CONTEXT"},
+      {kInvalidPtx, "CUDA_ERROR_INVALID_PTX"},
       {kOperatingSystem, "CUDA_ERROR_OPERATING_SYSTEM"},
       {kInvalidHandle, "CUDA_ERROR_INVALID_HANDLE"},
+      {kNoSuchName, "CUDA_ERROR_NOT_FOUND"},
+      {kNotReady, "CUDA_ERROR_NOT_READY"},
+      {kIllegalAddress, "CUDA_ERROR_ILLEGAL_ADDRESS"},
       {kHostMemoryAlreadyRegistered, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED"},
       {kHostMemoryNotRegistered, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED"},
       {kNotSupported, "CUDA_ERROR_NOT_SUPPORTED"},
@@ -123,11 +133,23 @@ FAKE_CUDA_EXPORT CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevi
     *value = static_cast<int>(knob("vmm"));
   } else if (attribute == kAttributePosixDescriptor) {
     *value = static_cast<int>(knob("export"));
+  } else if (attribute == kAttributeL2Bytes) {
+    *value = static_cast<int>(knob("l2"));
+  } else if (attribute == kAttributeMultiprocessors) {
+    *value = kMultiprocessors;
   } else if (std::find(kNone.begin(), kNone.end(), attribute) != kNone.end()) {
     *value = 0;
   } else {
     return kInvalidValue;
   }
+  return call.done();
+}
+
+FAKE_CUDA_EXPORT CUresult cuDeviceGetPCIBusId(char* id, int length, CUdevice device) {
+  const Call call("cuDeviceGetPCIBusId", Needs::kInit);
+  if (call.refused() != kSuccess) return call.refused();
+  if (!is_device(device)) return kInvalidDevice;
+  std::snprintf(id, static_cast<std::size_t>(length), "0000:%02x:00.0", device + 1);
   return call.done();
 }
 

@@ -17,6 +17,7 @@ decltype(kGetErrorName)::Type cuGetErrorName;
 decltype(kDeviceGet)::Type cuDeviceGet;
 decltype(kDeviceGetAttribute)::Type cuDeviceGetAttribute;
 decltype(kDeviceGetName)::Type cuDeviceGetName;
+decltype(kDeviceGetPciBusId)::Type cuDeviceGetPCIBusId;
 decltype(kPrimaryCtxRetain)::Type cuDevicePrimaryCtxRetain;
 decltype(kPrimaryCtxRelease)::Type cuDevicePrimaryCtxRelease_v2;
 decltype(kCtxGetCurrent)::Type cuCtxGetCurrent;
@@ -43,7 +44,18 @@ decltype(kMemAlloc)::Type cuMemAlloc_v2;
 decltype(kMemFree)::Type cuMemFree_v2;
 decltype(kMemsetD8)::Type cuMemsetD8_v2;
 decltype(kMemsetD32)::Type cuMemsetD32_v2;
+decltype(kMemcpyHtoD)::Type cuMemcpyHtoD_v2;
 decltype(kMemcpyDtoH)::Type cuMemcpyDtoH_v2;
+decltype(kMemcpyDtoDAsync)::Type cuMemcpyDtoDAsync_v2;
+decltype(kModuleLoadData)::Type cuModuleLoadData;
+decltype(kModuleUnload)::Type cuModuleUnload;
+decltype(kModuleGetFunction)::Type cuModuleGetFunction;
+decltype(kLaunchKernel)::Type cuLaunchKernel;
+decltype(kEventCreate)::Type cuEventCreate;
+decltype(kEventDestroy)::Type cuEventDestroy_v2;
+decltype(kEventRecord)::Type cuEventRecord;
+decltype(kEventSynchronize)::Type cuEventSynchronize;
+decltype(kEventElapsedTime)::Type cuEventElapsedTime;
 decltype(kMemHostRegister)::Type cuMemHostRegister_v2;
 decltype(kMemHostUnregister)::Type cuMemHostUnregister;
 decltype(kMemHostGetDevicePointer)::Type cuMemHostGetDevicePointer_v2;
@@ -72,6 +84,7 @@ const auto& table() {
       known(kDeviceGet, cuDeviceGet),
       known(kDeviceGetAttribute, cuDeviceGetAttribute),
       known(kDeviceGetName, cuDeviceGetName),
+      known(kDeviceGetPciBusId, cuDeviceGetPCIBusId),
       known(kPrimaryCtxRetain, cuDevicePrimaryCtxRetain),
       known(kPrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2),
       known(kCtxGetCurrent, cuCtxGetCurrent),
@@ -96,7 +109,18 @@ const auto& table() {
       known(kMemFree, cuMemFree_v2),
       known(kMemsetD8, cuMemsetD8_v2),
       known(kMemsetD32, cuMemsetD32_v2),
+      known(kMemcpyHtoD, cuMemcpyHtoD_v2),
       known(kMemcpyDtoH, cuMemcpyDtoH_v2),
+      known(kMemcpyDtoDAsync, cuMemcpyDtoDAsync_v2),
+      known(kModuleLoadData, cuModuleLoadData),
+      known(kModuleUnload, cuModuleUnload),
+      known(kModuleGetFunction, cuModuleGetFunction),
+      known(kLaunchKernel, cuLaunchKernel),
+      known(kEventCreate, cuEventCreate),
+      known(kEventDestroy, cuEventDestroy_v2),
+      known(kEventRecord, cuEventRecord),
+      known(kEventSynchronize, cuEventSynchronize),
+      known(kEventElapsedTime, cuEventElapsedTime),
       known(kMemHostRegister, cuMemHostRegister_v2),
       known(kMemHostUnregister, cuMemHostUnregister),
       known(kMemHostGetDevicePointer, cuMemHostGetDevicePointer_v2)};

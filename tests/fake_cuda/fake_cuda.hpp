@@ -30,12 +30,16 @@ int fake_cuda_has_failed();
 int fake_cuda_failed(const char* entry);
 // Knobs: "devices" (1), "granularity" (2 MiB), "limit" (bytes an allocation, 0: none), "dma-buf"
 // (0: refused, 1: taken and the descriptor with it, 2: taken and the descriptor left), "register"
-// (1), "export" (1), "vmm" (1), "driver" (13000), "copy" (1; 0: says that it did, and did not).
+// (1), "export" (1), "vmm" (1), "driver" (13000), "copy" (1; 0: cuMemcpyDtoH says
+// that it did, and did not), "device-copy" (the same of cuMemcpyDtoD), "kernel-writes" (the same of
+// the kernels that write and copy), "kernel-reads" (1; 0: what kernels have read is wrong), "l2"
+// (bytes of the L2 cache, 4 MiB).
 void fake_cuda_set(const char* knob, long value);
 // As if this driver had no such call.
 void fake_cuda_hide(const char* entry);
 // Everything that the process has of the driver: reservations, handles, mappings, imported memory
-// and its buffers, registrations, retained contexts, contexts pushed and not popped.
+// and its buffers, registrations, modules, events, retained contexts, contexts pushed and not
+// popped.
 int fake_cuda_live();
 int fake_cuda_calls(const char* entry);  // "" for all
 // The calls since it was asked last, in order, one a line.

@@ -128,6 +128,8 @@ bool gives_back(const std::string& entry) {
                                        "cuMemFree",
                                        "cuDestroyExternalMemory",
                                        "cuMemHostUnregister",
+                                       "cuModuleUnload",
+                                       "cuEventDestroy",
                                        "cuCtxPopCurrent",
                                        "cuDevicePrimaryCtxRelease"};
   return std::find(kEntries.begin(), kEntries.end(), entry) != kEntries.end();

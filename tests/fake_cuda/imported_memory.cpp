@@ -139,6 +139,11 @@ FAKE_CUDA_EXPORT CUresult cuMemFree_v2(CUdeviceptr start) {
   const auto found = state().buffers.find(start);
   if (found == state().buffers.end()) return broken("no such buffer to free", kInvalidValue);
   if (found->second.context != current()) return broken("another's buffer freed", kInvalidContext);
+  // Of memory of the driver's own, freeing waits.
+  if (found->second.memory != nullptr && is_busy(start, found->second.size)) {
+    (void)broken("a buffer freed that the device is still at", kSuccess);
+  }
+  finish_fills();
   ::munmap(address(start), found->second.size);
   state().buffers.erase(found);
   return call.done();
@@ -221,6 +226,10 @@ FAKE_CUDA_EXPORT CUresult cuMemHostUnregister(void* start) {
   const auto vma = vma_at(pointer(start));
   if (!vma || vma->inode != found->second.inode) {
     (void)broken("memory unmapped that was registered", kSuccess);
+  }
+  if (is_busy(pointer(found->second.alias), found->second.size)) {
+    (void)broken("memory unregistered that the device is still at", kSuccess);
+    state().fills.clear();
   }
   if (found->second.alias != nullptr) ::munmap(found->second.alias, found->second.size);
   state().registered.erase(found);

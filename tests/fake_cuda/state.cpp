@@ -84,7 +84,8 @@ CUresult broken(const std::string& rule, CUresult result) {
 
 int live(const State& all) {
   std::size_t count = all.reserved.size() + all.mapped.size() + all.allocations.size() +
-                      all.imported.size() + all.buffers.size() + all.registered.size();
+                      all.imported.size() + all.buffers.size() + all.registered.size() +
+                      all.modules.size() + all.events.size();
   for (const CUcontext context : all.contexts) {
     if (context->primary) count += static_cast<std::size_t>(context->retained);
   }
@@ -226,10 +227,15 @@ FAKE_CUDA_EXPORT void fake_cuda_take_everything_back() {
   }
   for (const auto memory : all.imported)
     delete memory;
+  for (const auto module : all.modules)
+    delete module;
+  for (const auto event : all.events)
+    delete event;
   for (const auto& [device, context] : all.primaries)
     all.contexts.erase(context), all.ended.push_back(context);
   all.reserved.clear(), all.mapped.clear(), all.allocations.clear(), all.imported.clear();
   all.buffers.clear(), all.registered.clear(), all.primaries.clear(), all.stuck.clear();
+  all.modules.clear(), all.events.clear(), all.fills.clear(), all.busy.clear();
   all.stuck_contexts = 0;
 }
 

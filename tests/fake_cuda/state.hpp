@@ -4,8 +4,10 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
@@ -28,6 +30,21 @@ struct OpaqueExternalMemory {
   std::uint64_t inode;
   std::size_t size;
   CUcontext context;
+};
+struct OpaqueFunction {
+  CUmodule module;
+  std::string name;
+  std::size_t arguments;  // 64-bit words, all of them
+};
+struct OpaqueModule {
+  CUcontext context;
+  std::vector<std::unique_ptr<OpaqueFunction>> functions;
+};
+struct OpaqueEvent {
+  CUcontext context;
+  bool recorded = false;
+  std::chrono::steady_clock::time_point at;
+  std::uint64_t after = 0;  // the last work before it
 };
 }  // namespace carveout::cuda
 
@@ -62,6 +79,12 @@ struct Fill {
   std::size_t size;
   std::uint32_t word;  // of equal bytes, unless start and size are multiples of 4
 };
+// On memory, asked for and not waited for yet.
+struct Work {
+  CUdeviceptr start;
+  std::size_t size;
+  std::uint64_t number;
+};
 struct Failure {
   int nth;  // counted down
   int times;
@@ -74,9 +97,12 @@ struct State {
   std::recursive_mutex mutex;
   pid_t process = 0;  // that called cuInit
   bool exiting = false;
-  std::map<std::string, long> knobs{{"devices", 1}, {"granularity", 2097152}, {"limit", 0},
-                                    {"dma-buf", 0}, {"register", 1},          {"export", 1},
-                                    {"vmm", 1},     {"driver", 13000},        {"copy", 1}};
+  std::map<std::string, long> knobs{
+      {"devices", 1},      {"granularity", 2097152}, {"limit", 0},
+      {"dma-buf", 0},      {"register", 1},          {"export", 1},
+      {"vmm", 1},          {"driver", 13000},        {"copy", 1},
+      {"l2", 4194304},     {"device-copy", 1},       {"kernel-reads", 1},
+      {"kernel-writes", 1}};
   std::set<std::string> hidden;
   std::map<std::string, int> calls;
   std::map<std::string, Failure> failures;
@@ -98,10 +124,15 @@ struct State {
   std::vector<CUcontext> ended;  // that somebody may still name
   std::map<std::thread::id, std::vector<CUcontext>> stacks;
   int pushed = 0;
-  std::vector<Fill> fills;  // asked for, and not waited for yet
+  std::vector<Fill> fills;  // asked for, and not done yet
+  std::vector<Work> busy;
+  std::uint64_t last_work = 0;
+  std::set<CUmodule> modules;
+  std::set<CUevent> events;
 
   // What was asked back and not given, since a test wanted that call to fail: mappings, buffers,
-  // external memory, registrations. That it is in the way of later calls breaks no rule.
+  // external memory, registrations, modules, events. That it is in the way of later calls breaks no
+  // rule.
   std::set<std::uint64_t> stuck;
   int stuck_contexts = 0;  // not popped, likewise
   bool outside = false;    // a push has failed, and none has worked since
@@ -118,6 +149,18 @@ CUresult broken(const std::string& rule, CUresult result);
 
 [[nodiscard]] CUcontext current();  // the calling thread's, or null
 [[nodiscard]] std::vector<CUcontext>& stack();
+
+// Does what was set, before anything that comes after it.
+void finish_fills();
+// Work begins there, which somebody must wait for before the memory goes.
+void begin_work(CUdeviceptr start, std::size_t size);
+[[nodiscard]] bool is_busy(CUdeviceptr start, std::size_t size);
+// Whether the current context's device may use [at, at + size).
+[[nodiscard]] bool is_accessible(CUdeviceptr at, std::size_t size);
+// Does at once what the kernel of that name does. False where it would use memory that it may not.
+[[nodiscard]] bool run_kernel(const std::string& name, const std::vector<std::uint64_t>& words);
+// Whether there is such a kernel, of so many arguments.
+[[nodiscard]] bool is_kernel(const std::string& name, std::size_t arguments);
 
 enum class Needs { kNothing, kInit, kContext };
 

@@ -11,7 +11,6 @@
 
 #include "base/text.hpp"
 #include "fake_cuda.hpp"
-#include "gpu/calls.hpp"
 #include "state.hpp"
 
 namespace carveout::fake_cuda {
@@ -66,45 +65,6 @@ UniqueFd make_memory(std::size_t size) {
   ::munmap(place, size);
   ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   return file;
-}
-
-void carry_out(const Fill& fill) {
-  void* const place = address(fill.start);
-  if ((fill.start | fill.size) % sizeof fill.word != 0) {
-    std::memset(place, static_cast<int>(fill.word & 0xFFU), fill.size);
-  } else {
-    std::fill_n(static_cast<std::uint32_t*>(place), fill.size / sizeof fill.word, fill.word);
-  }
-}
-
-void finish_fills() {
-  for (const Fill& fill : state().fills)
-    carry_out(fill);
-  state().fills.clear();
-}
-
-// Whether the current context's device may use [at, at + size).
-bool is_accessible(CUdeviceptr at, std::size_t size) {
-  const State& all = state();
-  for (const auto& [start, buffer] : all.buffers) {
-    if (at >= start && at + size <= start + buffer.size) return buffer.context == current();
-  }
-  for (const auto& [host, registration] : all.registered) {
-    const CUdeviceptr start = pointer(registration.alias);
-    if (registration.alias != nullptr && at >= start && at + size <= start + registration.size) {
-      return registration.context == current();
-    }
-  }
-  while (size > 0) {
-    const auto after = all.mapped.upper_bound(at);
-    if (after == all.mapped.begin()) return false;
-    const auto& [start, range] = *std::prev(after);
-    if (at >= start + range.size || !range.access.contains(current()->device)) return false;
-    const std::size_t here = std::min<std::size_t>(size, start + range.size - at);
-    at += here;
-    size -= here;
-  }
-  return true;
 }
 
 }  // namespace
@@ -225,10 +185,8 @@ FAKE_CUDA_EXPORT CUresult cuMemUnmap(CUdeviceptr at, std::size_t size) {
   if (found == state().mapped.end() || found->second.size != size) {
     return broken("something unmapped that was not mapped so", kInvalidValue);
   }
-  if (std::any_of(state().fills.begin(), state().fills.end(), [&](const Fill& fill) {
-        return fill.start < at + size && at < fill.start + fill.size;
-      })) {
-    (void)broken("memory unmapped that the device is still writing", kSuccess);
+  if (is_busy(at, size)) {
+    (void)broken("memory unmapped that the device is still at", kSuccess);
     state().fills.clear();
   }
   ::mmap(address(at), size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
@@ -296,44 +254,3 @@ FAKE_CUDA_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationH
   return call.done();
 }
 #endif
-
-FAKE_CUDA_EXPORT CUresult cuMemsetD8_v2(CUdeviceptr start, unsigned char byte, std::size_t size) {
-  const Call call("cuMemsetD8", Needs::kContext);
-  if (call.refused() != kSuccess) return call.refused();
-  if (!is_accessible(start, size)) return broken("memory set without access", kInvalidValue);
-  state().fills.push_back({start, size, 0x01010101U * byte});
-  return call.done();
-}
-
-FAKE_CUDA_EXPORT CUresult cuMemsetD32_v2(CUdeviceptr start, unsigned word, std::size_t count) {
-  const Call call("cuMemsetD32", Needs::kContext);
-  if (call.refused() != kSuccess) return call.refused();
-  const std::size_t size = count * sizeof word;
-  if (start % sizeof word != 0) return broken("words set where none can be", kInvalidValue);
-  if (!is_accessible(start, size)) return broken("memory set without access", kInvalidValue);
-  state().fills.push_back({start, size, word});
-  return call.done();
-}
-
-// In order behind what was set before.
-FAKE_CUDA_EXPORT CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, std::size_t size) {
-  const Call call("cuMemcpyDtoH", Needs::kContext);
-  if (call.refused() != kSuccess) return call.refused();
-  if (!is_accessible(from, size)) return broken("memory copied without access", kInvalidValue);
-  finish_fills();
-  if (knob("copy") != 0) std::memcpy(to, address(from), size);
-  return call.done();
-}
-
-FAKE_CUDA_EXPORT CUresult cuCtxSynchronize() {
-  void (*meanwhile)() = nullptr;
-  {
-    const std::lock_guard<std::recursive_mutex> lock(state().mutex);
-    meanwhile = std::exchange(state().at_wait, nullptr);
-  }
-  if (meanwhile != nullptr) meanwhile();  // may call the driver, and takes locks of its own
-  const Call call("cuCtxSynchronize", Needs::kContext);
-  if (call.refused() != kSuccess) return call.refused();
-  finish_fills();
-  return call.done();
-}

@@ -8,14 +8,11 @@
 namespace carveout::cuda {
 
 inline constexpr int kAttributeIntegrated = 18;
-inline constexpr int kAttributeL2Bytes = 38;
 inline constexpr int kAttributeCapabilityMajor = 75;
 inline constexpr int kAttributeCapabilityMinor = 76;
 inline constexpr int kAttributeSameHostPointer = 91;
 
 inline constexpr Entry<CUresult(CUdeviceptr, unsigned, std::size_t)> kMemsetD32{
     "cuMemsetD32", "cuMemsetD32_v2", 3020};
-inline constexpr Entry<CUresult(void*, CUdeviceptr, std::size_t)> kMemcpyDtoH{
-    "cuMemcpyDtoH", "cuMemcpyDtoH_v2", 3020};
 
 }  // namespace carveout::cuda

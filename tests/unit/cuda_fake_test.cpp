@@ -144,7 +144,7 @@ TEST_F(FakeCuda, SeesMemoryUnmappedWhileItIsWritten) {
   ASSERT_EQ(fake_.call(cuda::kMemSetAccess)(range, kSlice, &access, 1), cuda::kSuccess);
   ASSERT_EQ(fake_.call(cuda::kMemsetD8)(range, 0, kSlice), cuda::kSuccess);
   EXPECT_EQ(fake_.call(cuda::kMemUnmap)(range, kSlice), cuda::kSuccess);
-  expect_broken("memory unmapped that the device is still writing");
+  expect_broken("memory unmapped that the device is still at");
 }
 
 TEST_F(FakeCuda, ImportsOnlyWhatItExported) {

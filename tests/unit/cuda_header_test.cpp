@@ -14,60 +14,10 @@
 #include <type_traits>
 
 #include "gpu/calls.hpp"
+#include "unit/same_call.hpp"
 
 namespace carveout::test {
 namespace {
-
-// Whether two types are passed alike: enumerations as the integers below them, all pointers as
-// pointers.
-template <typename Ours, typename Theirs>
-constexpr bool passed_alike() {
-  if constexpr (std::is_pointer_v<Ours> || std::is_pointer_v<Theirs>) {
-    if constexpr (!std::is_pointer_v<Ours> || !std::is_pointer_v<Theirs>) {
-      return false;
-    } else {
-      using A = std::remove_pointer_t<Ours>;
-      using B = std::remove_pointer_t<Theirs>;
-      // What is behind it as well, where it is no opaque thing.
-      if constexpr (std::is_const_v<A> != std::is_const_v<B>) return false;
-      if constexpr (std::is_pointer_v<A> || std::is_arithmetic_v<A> || std::is_enum_v<A>) {
-        return passed_alike<std::remove_const_t<A>, std::remove_const_t<B>>();
-      }
-      return std::is_class_v<A> == std::is_class_v<B> && std::is_void_v<A> == std::is_void_v<B>;
-    }
-  } else if constexpr (std::is_void_v<Ours> || std::is_void_v<Theirs>) {
-    return std::is_void_v<Ours> && std::is_void_v<Theirs>;
-  } else {
-    // An enumeration's underlying type may be unsigned: its values here are small and positive.
-    constexpr bool kSameSign =
-        std::is_enum_v<Theirs> || std::is_unsigned_v<Ours> == std::is_unsigned_v<Theirs>;
-    return std::is_integral_v<Ours> &&
-           (std::is_integral_v<Theirs> || std::is_enum_v<Theirs>)&&sizeof(Ours) == sizeof(Theirs) &&
-           kSameSign;
-  }
-}
-
-template <typename Ours, typename Theirs>
-struct SameCall : std::false_type {};
-template <typename R, typename... A, typename S, typename... B>
-struct SameCall<R(A...), S(B...)> {
-  static constexpr bool kSame = [] {
-    if constexpr (sizeof...(A) != sizeof...(B)) {
-      return false;
-    } else {
-      return passed_alike<R, S>() && (passed_alike<A, B>() && ...);
-    }
-  }();
-};
-
-// That the trait tells.
-static_assert(SameCall<int(int, char*), int(int, char*)>::kSame);
-static_assert(!SameCall<int(int), int(long)>::kSame);
-static_assert(!SameCall<int(int), int(unsigned)>::kSame);
-static_assert(!SameCall<int(int*), int(long*)>::kSame);
-static_assert(!SameCall<int(int*), int(const int*)>::kSame);
-static_assert(!SameCall<int(int), int(int, int)>::kSame);
-static_assert(!SameCall<int(int*), int(long)>::kSame);
 
 #define TEXT_OF(call) #call
 #define TEXT(call) TEXT_OF(call)
@@ -86,6 +36,7 @@ SAME(kGetErrorName, cuGetErrorName, 6000);
 SAME(kDeviceGet, cuDeviceGet, 2000);
 SAME(kDeviceGetAttribute, cuDeviceGetAttribute, 2000);
 SAME(kDeviceGetName, cuDeviceGetName, 2000);
+SAME(kDeviceGetPciBusId, cuDeviceGetPCIBusId, 4010);
 SAME(kPrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000);
 SAME(kPrimaryCtxRelease, cuDevicePrimaryCtxRelease, 11000);
 SAME(kCtxGetCurrent, cuCtxGetCurrent, 4000);
@@ -110,10 +61,28 @@ SAME(kMemAlloc, cuMemAlloc, 3020);
 SAME(kMemFree, cuMemFree, 3020);
 SAME(kMemsetD8, cuMemsetD8, 3020);
 SAME(kMemsetD32, cuMemsetD32, 3020);
+SAME(kMemcpyHtoD, cuMemcpyHtoD, 3020);
 SAME(kMemcpyDtoH, cuMemcpyDtoH, 3020);
+SAME(kMemcpyDtoDAsync, cuMemcpyDtoDAsync, 3020);
+SAME(kModuleLoadData, cuModuleLoadData, 2000);
+SAME(kModuleUnload, cuModuleUnload, 2000);
+SAME(kModuleGetFunction, cuModuleGetFunction, 2000);
+SAME(kLaunchKernel, cuLaunchKernel, 4000);
+SAME(kEventCreate, cuEventCreate, 2000);
+SAME(kEventDestroy, cuEventDestroy, 4000);
+SAME(kEventRecord, cuEventRecord, 2000);
+SAME(kEventSynchronize, cuEventSynchronize, 2000);
 SAME(kMemHostRegister, cuMemHostRegister, 6050);
 SAME(kMemHostUnregister, cuMemHostUnregister, 4000);
 SAME(kMemHostGetDevicePointer, cuMemHostGetDevicePointer, 3020);
+
+// There is a second version since CUDA 12.8, which says more in its errors. The first one's symbol
+// is its name.
+static_assert(SameCall<decltype(cuda::kEventElapsedTime)::Type,
+                       std::remove_pointer_t<PFN_cuEventElapsedTime_v2000>>::kSame);
+static_assert(std::string_view(cuda::kEventElapsedTime.name) == "cuEventElapsedTime");
+static_assert(std::string_view(cuda::kEventElapsedTime.symbol) == "cuEventElapsedTime");
+static_assert(cuda::kEventElapsedTime.since == 2000);
 
 template <typename Ours, typename Theirs>
 constexpr bool kSameShape = sizeof(Ours) == sizeof(Theirs) && alignof(Ours) == alignof(Theirs);
@@ -127,6 +96,10 @@ static_assert(std::is_same_v<cuda::CUmemGenericAllocationHandle, ::CUmemGenericA
 static_assert(kSameShape<cuda::CUresult, ::CUresult>);
 static_assert(kSameShape<cuda::CUcontext, ::CUcontext>);
 static_assert(kSameShape<cuda::CUexternalMemory, ::CUexternalMemory>);
+static_assert(kSameShape<cuda::CUmodule, ::CUmodule>);
+static_assert(kSameShape<cuda::CUfunction, ::CUfunction>);
+static_assert(kSameShape<cuda::CUevent, ::CUevent>);
+static_assert(kSameShape<cuda::CUstream, ::CUstream>);
 
 static_assert(kSameShape<cuda::MemLocation, ::CUmemLocation>);
 SAME_MEMBER(MemLocation, type, CUmemLocation, type);
@@ -172,12 +145,17 @@ EQUAL(kStubLibrary, CUDA_ERROR_STUB_LIBRARY);
 EQUAL(kNoDevice, CUDA_ERROR_NO_DEVICE);
 EQUAL(kInvalidDevice, CUDA_ERROR_INVALID_DEVICE);
 EQUAL(kInvalidContext, CUDA_ERROR_INVALID_CONTEXT);
+EQUAL(kInvalidPtx, CUDA_ERROR_INVALID_PTX);
 EQUAL(kOperatingSystem, CUDA_ERROR_OPERATING_SYSTEM);
 EQUAL(kInvalidHandle, CUDA_ERROR_INVALID_HANDLE);
+EQUAL(kNoSuchName, CUDA_ERROR_NOT_FOUND);
+EQUAL(kNotReady, CUDA_ERROR_NOT_READY);
+EQUAL(kIllegalAddress, CUDA_ERROR_ILLEGAL_ADDRESS);
 EQUAL(kHostMemoryAlreadyRegistered, CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
 EQUAL(kHostMemoryNotRegistered, CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
 EQUAL(kNotSupported, CUDA_ERROR_NOT_SUPPORTED);
 EQUAL(kSystemDriverMismatch, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH);
+EQUAL(kAttributeMultiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 EQUAL(kAttributeVirtualMemory, CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED);
 EQUAL(kAttributePosixDescriptor, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED);
 EQUAL(kAttributeIntegrated, CU_DEVICE_ATTRIBUTE_INTEGRATED);

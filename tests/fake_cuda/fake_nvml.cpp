@@ -1,0 +1,94 @@
+// A libnvidia-ml.so.1 of our own, for tests only.
+
+#include "fake_nvml.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "nvml_abi.hpp"
+
+#define FAKE_NVML_EXPORT extern "C" __attribute__((visibility("default")))
+
+using namespace carveout::probe::nvml;  // NOLINT(google-build-using-namespace): it plays that part
+
+namespace {
+
+struct State {
+  std::map<std::string, long> knobs{{"start", 1},    {"clock", 1500}, {"memory-clock", 8000},
+                                    {"celsius", 41}, {"others", 0},   {"bus", 1}};
+  int started = 0;
+};
+State& state() {
+  static State& all = *new State;  // never destroyed, as a library's that others may call late
+  return all;
+}
+
+// 0: this GPU does not know it.
+Return tell(const char* knob, unsigned* value) {
+  if (state().started == 0) return kNotFound;
+  *value = static_cast<unsigned>(state().knobs[knob]);
+  return *value == 0 ? kNotSupported : kSuccess;
+}
+
+}  // namespace
+
+FAKE_NVML_EXPORT void fake_nvml_set(const char* knob, long value) {
+  state().knobs.at(knob) = value;
+}
+FAKE_NVML_EXPORT int fake_nvml_live() {
+  return state().started;
+}
+
+FAKE_NVML_EXPORT Return nvmlInit_v2() {
+  if (state().knobs["start"] == 0) return kNotSupported;
+  ++state().started;
+  return kSuccess;
+}
+
+FAKE_NVML_EXPORT Return nvmlShutdown() {
+  --state().started;
+  return kSuccess;
+}
+
+FAKE_NVML_EXPORT Return nvmlDeviceGetHandleByPciBusId_v2(const char* id, Device* device) {
+  std::string known(32, '\0');
+  known.resize(static_cast<std::size_t>(
+      std::snprintf(known.data(), known.size(), "0000:%02lx:00.0", state().knobs["bus"])));
+  if (state().started == 0 || id != known) return kNotFound;
+  *device = reinterpret_cast<Device>(&state());
+  return kSuccess;
+}
+
+FAKE_NVML_EXPORT Return nvmlSystemGetDriverVersion(char* text, unsigned length) {
+  std::snprintf(text, length, "580.00.fake");
+  return state().started == 0 ? kNotFound : kSuccess;
+}
+
+FAKE_NVML_EXPORT Return nvmlDeviceGetClockInfo(Device, int which, unsigned* value) {
+  return tell(which == kClockSm       ? "clock"
+              : which == kClockMemory ? "memory-clock"
+                                      : "start",
+              value);
+}
+
+FAKE_NVML_EXPORT Return nvmlDeviceGetTemperature(Device, int which, unsigned* value) {
+  return which == kTemperatureGpu ? tell("celsius", value) : kNotSupported;
+}
+
+// This process and others.
+FAKE_NVML_EXPORT Return nvmlDeviceGetComputeRunningProcesses_v3(Device, unsigned* count,
+                                                                ProcessInfo* processes) {
+  if (state().started == 0) return kNotFound;
+  const auto others = static_cast<unsigned>(state().knobs["others"]);
+  const unsigned room = std::exchange(*count, others + 1);
+  if (room < *count) return kInsufficientSize;
+  const auto self = static_cast<unsigned>(::getpid());
+  for (unsigned i = 0; i < *count; ++i)
+    processes[i] = {i == others ? self : self + 1 + i, 0, 0, 0};
+  return kSuccess;
+}
