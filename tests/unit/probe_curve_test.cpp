@@ -137,6 +137,10 @@ TEST(ProbeCurve, StepsByRoundNumbers) {
   EXPECT_EQ(round_step(1000, 4), 200);
   EXPECT_EQ(round_step(30, 4), 10);
   EXPECT_EQ(round_step(0.9, 4), 0.2);
+  EXPECT_EQ(tick_label(100, 50), "100");
+  EXPECT_EQ(tick_label(0.4, 0.2), "0.4");
+  EXPECT_EQ(tick_label(1, 0.5), "1.0");
+  EXPECT_EQ(tick_label(0.05, 0.01), "0.05");
   EXPECT_EQ(label_stride({0, 1, 2, 3}), 1U);
   EXPECT_EQ(label_stride({0, 0.6, 1.2, 1.8}), 2U);
   EXPECT_EQ(label_stride({0, 0.01}), 2U) << "one label, then";

@@ -115,8 +115,9 @@ TEST(ProbeRemarks, AreNoneWhereAllWasAlike) {
 TEST(ProbeRemarks, TellPagesOfDifferentSizes) {
   Report report = bandwidth_report();
   report.arms[1].page_bytes = mib(2).count();
-  EXPECT_THAT(remarks(report), ElementsAre(AllOf(HasSubstr("ordinary 4 KiB; memfd/host 2 MiB"),
-                                                 HasSubstr("pages of different sizes"))));
+  EXPECT_THAT(remarks(report),
+              ElementsAre(AllOf(HasSubstr("4 KiB with ordinary; 2 MiB with memfd/host"),
+                                HasSubstr("pages of different sizes"))));
   // One that was not measured has no part in it, nor has one whose pages are not known.
   report.arms[1].unavailable = "no memory";
   EXPECT_THAT(remarks(report), IsEmpty());
@@ -148,6 +149,15 @@ TEST(ProbeRemarks, TellConditionsThatDifferBetweenArms) {
   }
 }
 
+TEST(ProbeRemarks, PutArmsTogetherThatDifferAlike) {
+  Report report = residency_report();
+  for_moments(report, 1, [](Moment& moment) { moment.load_average = 2; });
+  for_moments(report, 2, [](Moment& moment) { moment.load_average = 3; });
+  EXPECT_THAT(remarks(report),
+              ElementsAre(HasSubstr("was 2.00 with daemon/vmm, 3.00 with daemon/register where "
+                                    "ordinary memory had 0.50. Run again")));
+}
+
 TEST(ProbeRemarks, LeaveSmallDifferencesOfConditionsAlone) {
   Report report = residency_report();
   for_moments(report, 1, [](Moment& moment) {
@@ -174,7 +184,7 @@ TEST(ProbeRemarks, TellAStreamThatTheCachesMayHold) {
   EXPECT_THAT(remarks(report),
               ElementsAre(AllOf(HasSubstr("256 MiB is less than 4 times the largest cache"),
                                 HasSubstr("part of the stream may come from the caches"),
-                                HasSubstr("--size 260 MiB or more"))));
+                                HasSubstr("--size 260MiB or more"))));
   report.machine.cache_bytes = {mib(64).count()};
   EXPECT_THAT(remarks(report), IsEmpty()) << "four times is enough";
   Report latency = latency_report();
@@ -198,6 +208,13 @@ TEST(ProbeRemarks, NameTheSeriesWhoseRepetitionsDrift) {
   report = bandwidth_report();
   report.series[2].batches[0].autocorrelation = 0.99;
   EXPECT_THAT(remarks(report), IsEmpty());
+  // A curve's sizes are not told one by one.
+  report = residency_report();
+  for (std::size_t i = 0; i < 6; ++i)
+    drift(i, 0.5 + 0.05 * static_cast<double>(i + 1));
+  EXPECT_THAT(remarks(report),
+              ElementsAre(AllOf(HasSubstr("reread at 2 sizes (ordinary) up to 0.70"),
+                                HasSubstr("reread at 2 sizes (daemon/vmm) up to 0.75"))));
 }
 
 }  // namespace

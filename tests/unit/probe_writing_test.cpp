@@ -38,6 +38,9 @@ TEST(ProbeWriting, WritesChangesWithTheirSign) {
   EXPECT_EQ(change(2.5), "+250 %");
   EXPECT_EQ(change(8.99), "+899 %");
   EXPECT_EQ(change(24), "x25.0");
+  EXPECT_EQ(typographic("-5.3 %"), "−5.3 %");
+  EXPECT_EQ(typographic("x25.0"), "×25.0");
+  EXPECT_EQ(typographic("+12 %"), "+12 %");
 }
 
 TEST(ProbeWriting, WritesTimesAsUtc) {
@@ -51,6 +54,7 @@ TEST(ProbeWriting, BreaksLinesAtSpacesAndWordsThatAreTooLong) {
   EXPECT_EQ(wrapped("one two three", 7, "- "), "- one\n  two\n  three\n");
   EXPECT_EQ(wrapped("one two three", 80), "one two three\n");
   EXPECT_EQ(wrapped("abcdefghij k", 4), "abcd\nefgh\nij k\n");
+  EXPECT_EQ(wrapped("by 12 % of", 5), "by\n12 %\nof\n") << "a percentage stays whole";
   // Characters are counted, not bytes, and none is cut.
   EXPECT_EQ(wrapped("äöüß", 2), "äö\nüß\n");
   EXPECT_EQ(width("äöüß"), 4U);

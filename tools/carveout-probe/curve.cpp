@@ -162,7 +162,7 @@ std::string rows(const Canvas& canvas, const Frame& frame) {
   std::array<std::string, kRows> rates;
   const double step = round_step(frame.curve.most, kTicks);
   for (int i = 0; i * step <= frame.curve.most * 1.0000001; ++i)
-    rates[frame.row(i * step)] = i == 0 ? "0" : figure(i * step);
+    rates[frame.row(i * step)] = tick_label(i * step, step);
   std::string text;
   for (std::size_t row = 0; row < kRows; ++row) {
     const std::string& rate = rates[row];

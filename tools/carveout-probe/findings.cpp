@@ -25,17 +25,17 @@ constexpr double kProcessesApart = 0.5;
 constexpr std::uint64_t kStreamOfCache = 4;
 // Above this repetitions say more of the ones before them than of the memory.
 constexpr double kDrifting = 0.5;
-// How many series a sentence names.
+// How many rows of arms a sentence names.
 constexpr std::size_t kMostNamed = 6;
 
 bool is_measured(const Series* series) {
   return series != nullptr && !series->batches.empty();
 }
 
-std::string joined(const std::vector<std::string>& parts) {
+std::string joined(const std::vector<std::string>& parts, const char* with) {
   std::string all;
   for (const std::string& part : parts)
-    all += cat(all.empty() ? "" : "; ", part);
+    all += cat(all.empty() ? "" : with, part);
   return all;
 }
 
@@ -82,19 +82,24 @@ struct Condition {
 
 void remark_condition(const Report& report, const Condition& condition,
                       std::vector<std::string>& remarks) {
-  std::vector<std::string> unlike;
+  // By what ordinary memory had in the blocks that it shares with the arm.
+  std::map<std::string, std::vector<std::string>> unlike;
+  const auto written = [&condition](double value) {
+    return cat(fixed(value, condition.digits), condition.unit);
+  };
   for (const auto& [arm, readings] : paired(report, condition.read)) {
     const double lent = median(readings.lent), ordinary = median(readings.ordinary);
     const double bound =
         condition.is_relative ? condition.apart * std::max(lent, ordinary) : condition.apart;
     if (std::abs(lent - ordinary) <= bound) continue;
-    unlike.push_back(cat(fixed(lent, condition.digits), condition.unit, " with ",
-                         arm_name(report, arm), " where ordinary memory had ",
-                         fixed(ordinary, condition.digits), condition.unit));
+    unlike[written(ordinary)].push_back(cat(written(lent), " with ", arm_name(report, arm)));
   }
-  if (unlike.empty()) return;
+  std::vector<std::string> parts;
+  for (const auto& [ordinary, arms] : unlike)
+    parts.push_back(cat(joined(arms, ", "), " where ordinary memory had ", ordinary));
+  if (parts.empty()) return;
   remarks.push_back(cat("The arms were not measured alike: ", condition.name, " was ",
-                        joined(unlike), ". ", condition.advice));
+                        joined(parts, "; "), ". ", condition.advice));
 }
 
 void remark_conditions(const Report& report, std::vector<std::string>& remarks) {
@@ -122,23 +127,24 @@ void remark_governor(const Report& report, std::vector<std::string>& remarks) {
   }
   if (governors.size() < 2) return;
   remarks.push_back(cat("The processor's frequency governor changed during the run (",
-                        joined({governors.begin(), governors.end()}),
+                        joined({governors.begin(), governors.end()}, "; "),
                         "). Set one (cpupower frequency-set -g performance) and run again."));
 }
 
 void remark_pages(const Report& report, std::vector<std::string>& remarks) {
-  std::set<std::uint64_t> sizes;
-  std::vector<std::string> arms;
+  std::map<std::uint64_t, std::vector<std::string>> sizes;
   for (std::size_t i = 0; i < report.arms.size(); ++i) {
     const ArmRecord& arm = report.arms[i];
     if (!arm.unavailable.empty() || arm.page_bytes == 0) continue;
-    sizes.insert(arm.page_bytes);
-    arms.push_back(cat(arm_name(report, i), " ", format_bytes(Bytes(arm.page_bytes))));
+    sizes[arm.page_bytes].push_back(arm_name(report, i));
   }
   if (sizes.size() < 2) return;
-  remarks.push_back(cat("The arms have pages of different sizes (", joined(arms),
+  std::vector<std::string> parts;
+  for (const auto& [bytes, arms] : sizes)
+    parts.push_back(cat(format_bytes(Bytes(bytes)), " with ", joined(arms, ", ")));
+  remarks.push_back(cat("The arms have pages of different sizes (", joined(parts, "; "),
                         "): a part of what they differ in may be the pages' doing. Give the host "
-                        "huge pages (vm.nr_hugepages) so that both have the same."));
+                        "huge pages (vm.nr_hugepages) so that all have the same."));
 }
 
 void remark_stream(const Report& report, std::vector<std::string>& remarks) {
@@ -151,33 +157,58 @@ void remark_stream(const Report& report, std::vector<std::string>& remarks) {
   if (caches.empty() || !streams) return;
   const std::uint64_t largest = *std::max_element(caches.begin(), caches.end());
   if (report.size.count() / kStreamOfCache >= largest) return;
-  const Bytes enough = Slices::holding(Bytes(largest * kStreamOfCache)).bytes();
+  // As a shell takes it: without the space.
+  std::string enough = format_bytes(Slices::holding(Bytes(largest * kStreamOfCache)).bytes());
+  std::erase(enough, ' ');
   remarks.push_back(cat("The stream of ", format_bytes(report.size), " is less than ",
                         kStreamOfCache, " times the largest cache (", format_bytes(Bytes(largest)),
-                        "): part of the stream may come from the caches. Take --size ",
-                        format_bytes(enough), " or more."));
+                        "): part of the stream may come from the caches. Take --size ", enough,
+                        " or more."));
 }
 
-void remark_drift(const Report& report, std::vector<std::string>& remarks) {
-  std::vector<std::string> named;
-  std::size_t more = 0;
+// Of one row of one arm: the sizes at which repetitions drift.
+struct Drift {
+  std::size_t arm = 0;
+  Row row = Row::kRead;
+  std::vector<Bytes> sizes;
+  double most = 0;
+};
+
+std::vector<Drift> drifts(const Report& report) {
+  std::vector<Drift> all;
   for (const Series& series : report.series) {
     std::vector<double> lags;
     for (const Batch& batch : series.batches)
       lags.push_back(std::abs(batch.autocorrelation));
     const double lag = median(lags);
     if (lag <= kDrifting) continue;
+    auto drift = std::find_if(all.begin(), all.end(), [&series](const Drift& one) {
+      return one.arm == series.arm && one.row == series.row;
+    });
+    if (drift == all.end()) drift = all.insert(drift, {series.arm, series.row, {}, 0});
+    drift->sizes.push_back(series.size);
+    drift->most = std::max(drift->most, lag);
+  }
+  return all;
+}
+
+void remark_drift(const Report& report, std::vector<std::string>& remarks) {
+  std::vector<std::string> named;
+  const std::vector<Drift> all = drifts(report);
+  for (const Drift& one : all) {
+    const std::size_t sizes = one.sizes.size();
     if (named.size() == kMostNamed) {
-      ++more;
-      continue;
+      named.push_back(cat("and ", all.size() - kMostNamed, " more"));
+      break;
     }
-    named.push_back(cat(label(report, {series.row, series.size}), " (",
-                        arm_name(report, series.arm), ") ", fixed(lag, 2)));
+    const std::string row = sizes == 1 ? label(report, {one.row, one.sizes.front()})
+                                       : cat(facts(one.row).title, " at ", sizes, " sizes");
+    named.push_back(cat(row, " (", arm_name(report, one.arm), ") ", sizes == 1 ? "" : "up to ",
+                        fixed(one.most, 2)));
   }
   if (named.empty()) return;
-  if (more > 0) named.push_back(cat("and ", more, " more"));
   remarks.push_back(
-      cat("Repetitions drift within their batches (lag-1 autocorrelation: ", joined(named),
+      cat("Repetitions drift within their batches (lag-1 autocorrelation: ", joined(named, "; "),
           "): each says little that the one before it did not. Let the machine "
           "settle, and look at its load and clocks."));
 }
@@ -245,7 +276,7 @@ std::vector<std::string> wanting(const Report& report) {
   }
   std::vector<std::string> sentences;
   for (const auto& [needs, of] : groups)
-    sentences.push_back(cat(joined(of), ": ", needs));
+    sentences.push_back(cat(joined(of, "; "), ": ", needs));
   return sentences;
 }
 

@@ -68,6 +68,10 @@ double round_step(double most, int parts) {
   return 10 * power;
 }
 
+std::string tick_label(double value, double step) {
+  return fixed(value, std::max(0, static_cast<int>(-std::floor(std::log10(step * 1.0000001)))));
+}
+
 std::size_t label_stride(const std::vector<double>& places) {
   const auto meet = [&places](std::size_t stride) {
     for (std::size_t i = stride; i < places.size(); i += stride)

@@ -45,6 +45,9 @@ struct RereadCurve {
 // A round number (1, 2 or 5 times a power of ten) of which about `parts` make up `most`.
 [[nodiscard]] double round_step(double most, int parts);
 
+// A multiple of `step` with as many digits as the step needs.
+[[nodiscard]] std::string tick_label(double value, double step);
+
 // Every how many of `places` (in units of a label's width, in order) may be labelled so that no two
 // labels meet. 1 where all may.
 [[nodiscard]] std::size_t label_stride(const std::vector<double>& places);

@@ -55,6 +55,12 @@ std::string change(double part) {
   return cat(part < 0 ? "" : "+", fixed(part * 100, digits), " %");
 }
 
+std::string typographic(std::string change) {
+  if (change.starts_with('-')) return change.replace(0, 1, "−");
+  if (change.starts_with('x')) return change.replace(0, 1, "×");
+  return change;
+}
+
 std::string utc(double unix_s) {
   // Beyond this the year has no four digits.
   if (!(unix_s >= 0 && unix_s < 253402300800.0)) return "?";
@@ -137,7 +143,10 @@ std::string wrapped(std::string_view text, std::size_t columns, std::string_view
     used = 0;
   };
   while (!text.empty()) {
-    const std::size_t space = std::min(text.find(' '), text.size());
+    std::size_t space = std::min(text.find(' '), text.size());
+    // A percentage stays whole.
+    while (text.substr(space).starts_with(" %"))
+      space = std::min(text.find(' ', space + 1), text.size());
     std::string_view word = text.substr(0, space);
     text.remove_prefix(std::min(space + 1, text.size()));
     if (used > 0 && used + 1 + width(word) > room) next_line();

@@ -21,6 +21,9 @@ namespace carveout::probe {
 // A part as a change: "+12 %", "-5.3 %", "+0.04 %"; from ten times on "x25.0".
 [[nodiscard]] std::string change(double part);
 
+// A change with a page's characters: "−5.3 %", "×25.0".
+[[nodiscard]] std::string typographic(std::string change);
+
 // "2026-10-05T14:44:50Z"
 [[nodiscard]] std::string utc(double unix_s);
 
