@@ -29,6 +29,10 @@ struct ArmResidency {
 [[nodiscard]] std::vector<ArmResidency> residencies(const Report& report);
 [[nodiscard]] const char* name_of(Residency residency);  // "not resident"
 
+// What a conclusive run would need, where one arm and ordinary memory cannot be told apart: a
+// sentence for all that need the same. Of a residency's curve the judged size alone.
+[[nodiscard]] std::vector<std::string> wanting(const Report& report);
+
 // In what the arms were not measured alike, and what else a reader must know: a sentence each.
 [[nodiscard]] std::vector<std::string> remarks(const Report& report);
 
