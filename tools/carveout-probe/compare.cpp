@@ -69,7 +69,8 @@ class Sides {
 
   void differ(std::string_view what, const std::string& in_a, const std::string& in_b) {
     if (in_a == in_b) return;
-    remarks_.push_back(cat(what, " differs: ", in_a, " in ", name_a_, ", ", in_b, " in ", name_b_));
+    remarks_.push_back(
+        cat("unlike in ", what, ": ", in_a, " in ", name_a_, ", ", in_b, " in ", name_b_));
   }
 
   void remark_on_time() {

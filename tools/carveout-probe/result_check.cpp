@@ -188,6 +188,7 @@ std::optional<Fault> find_fault(const JsonValue& value, const JsonValue& schema)
 // A series may be of any unit, and the schema says only that it is none of them. Its row tells
 // which one was meant, so what is wrong with it as one of those.
 std::optional<Fault> find_fault_in_series(const JsonValue& series, JsonDocument& schema) {
+  if (!series.IsObject()) return Fault{"", cat("is ", type_of(series), ", expected is object")};
   const auto* row = find_member(series, "row");
   if (row == nullptr) return Fault{"", "has no row"};
   if (!row->IsString()) return Fault{"/row", cat("is ", type_of(*row), ", expected is string")};
@@ -217,7 +218,7 @@ Result<JsonDocument> checked_json(const std::string& text, const std::string& na
   if (!fault) return document;
   const Pointer place(fault->where.data(), fault->where.size());
   const JsonValue* value = place.Get(document);
-  if (place.GetTokenCount() == 2 && value != nullptr && value->IsObject() &&
+  if (place.GetTokenCount() == 2 && value != nullptr &&
       std::string_view(place.GetTokens()[0].name) == "series") {
     if (auto closer = find_fault_in_series(*value, schema)) {
       return wrong(name, cat(fault->where, closer->where), closer->what);

@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <utility>
 
 #include "base/file.hpp"
 #include "base/text.hpp"
@@ -32,7 +32,7 @@ bool is_descriptor(std::string_view path) {
 Result<Target> find_target(const std::string& path) {
   struct stat facts {};
   if (::stat(path.c_str(), &facts) != 0) {
-    if (errno != ENOENT) return system_error(errno, path, "cannot be written");
+    if (errno != ENOENT || path.empty()) return system_error(errno, path, "cannot be written");
     if (::lstat(path.c_str(), &facts) == 0) {
       return Error{Code::kInvalid, 0, path, "is a symbolic link to a file that does not exist"};
     }
