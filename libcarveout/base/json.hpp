@@ -1,6 +1,7 @@
 #pragma once
 
 #include <rapidjson/document.h>
+#include <rapidjson/prettywriter.h>
 #include <rapidjson/stringbuffer.h>
 #include <rapidjson/writer.h>
 
@@ -37,6 +38,8 @@ using JsonDocument = rapidjson::GenericDocument<rapidjson::UTF8<>, JsonPool, Thr
 using JsonBuffer = rapidjson::GenericStringBuffer<rapidjson::UTF8<>, ThrowingAllocator>;
 using JsonTextWriter =
     rapidjson::Writer<JsonBuffer, rapidjson::UTF8<>, rapidjson::UTF8<>, ThrowingAllocator>;
+using IndentingJsonTextWriter =
+    rapidjson::PrettyWriter<JsonBuffer, rapidjson::UTF8<>, rapidjson::UTF8<>, ThrowingAllocator>;
 
 // The member of an object, or null.
 template <typename Encoding, typename Allocator>
@@ -47,31 +50,33 @@ const rapidjson::GenericValue<Encoding, Allocator>* find_member(
 }
 
 // A JSON writer that takes our own types. Text from outside (a command's name need not be UTF-8)
-// is made printable first.
-class JsonWriter {
+// is made printable first; real numbers must be finite, JSON has no others.
+template <typename TextWriter>
+class BasicJsonWriter {
  public:
-  JsonWriter() : writer_(buffer_) {}
+  BasicJsonWriter() : writer_(buffer_) {}
 
-  JsonWriter& object() { return writer_.StartObject(), *this; }
-  JsonWriter& object(std::string_view name) { return key(name), object(); }
-  JsonWriter& end() { return writer_.EndObject(), *this; }
-  JsonWriter& array(std::string_view name) { return key(name), writer_.StartArray(), *this; }
-  JsonWriter& end_array() { return writer_.EndArray(), *this; }
-  JsonWriter& string(std::string_view value) {
+  BasicJsonWriter& object() { return writer_.StartObject(), *this; }
+  BasicJsonWriter& object(std::string_view name) { return key(name), object(); }
+  BasicJsonWriter& end() { return writer_.EndObject(), *this; }
+  BasicJsonWriter& array(std::string_view name) { return key(name), writer_.StartArray(), *this; }
+  BasicJsonWriter& end_array() { return writer_.EndArray(), *this; }
+  BasicJsonWriter& string(std::string_view value) {
     const std::string safe = printable(value, kMaxText);
     writer_.String(safe.data(), static_cast<rapidjson::SizeType>(safe.size()));
     return *this;
   }
-  JsonWriter& text(std::string_view name, std::string_view value) {
+  BasicJsonWriter& text(std::string_view name, std::string_view value) {
     return key(name), string(value);
   }
-  JsonWriter& number(std::string_view name, std::uint64_t value) {
+  BasicJsonWriter& number(std::uint64_t value) { return writer_.Uint64(value), *this; }
+  BasicJsonWriter& number(std::string_view name, std::uint64_t value) {
     return key(name), writer_.Uint64(value), *this;
   }
-  JsonWriter& real(std::string_view name, double value) {
+  BasicJsonWriter& real(std::string_view name, double value) {
     return key(name), writer_.Double(value), *this;
   }
-  JsonWriter& boolean(std::string_view name, bool value) {
+  BasicJsonWriter& boolean(std::string_view name, bool value) {
     return key(name), writer_.Bool(value), *this;
   }
 
@@ -85,7 +90,11 @@ class JsonWriter {
   }
 
   JsonBuffer buffer_;
-  JsonTextWriter writer_;
+  TextWriter writer_;
 };
+
+// All on one line; and for people, too, in lines that are indented.
+using JsonWriter = BasicJsonWriter<JsonTextWriter>;
+using IndentingJsonWriter = BasicJsonWriter<IndentingJsonTextWriter>;
 
 }  // namespace carveout

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/result.hpp"
+
+namespace carveout::probe {
+
+// Puts `text` into the file at `path` for everybody to read (0644): all of it, on the disk, or none
+// of it. What was there stays whole until then, and nothing is left behind by a failure. What is no
+// regular file (a terminal, a pipe) is written to as it is. Errors (kSystem, kInvalid) name the
+// path.
+Result<void> write_file(const std::string& path, std::string_view text);
+
+// Whether write_file() will do, as far as can be told: asked before what would be lost is measured.
+Result<void> check_writable(const std::string& path);
+
+}  // namespace carveout::probe
