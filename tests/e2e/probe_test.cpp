@@ -1,16 +1,18 @@
 // carveout-probe against the real daemon, by the CPU engine. What it measures here is this machine:
 // no test looks at a rate, beyond that it is one.
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidjson/document.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <map>
 
 #include "support/daemon_process.hpp"
-#include "unit/probe_schema.hpp"
+#include "support/probe_schema.hpp"
 
 namespace carveout::test {
 namespace {

@@ -1,9 +1,10 @@
 #include <csignal>
+#include <exception>
 #include <iostream>
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
+#include <variant>
 
 #include "base/file.hpp"
 #include "base/text.hpp"
@@ -21,6 +22,7 @@
 #include "result_file.hpp"
 #include "run.hpp"
 #include "tables.hpp"
+#include "write_file.hpp"
 
 namespace carveout::probe {
 namespace {
@@ -48,23 +50,13 @@ int print(const std::string& text) {
   return kFailed;
 }
 
-struct Chosen {
-  std::unique_ptr<Engine> engine;
-  std::string why;  // it was chosen
-};
-
-Result<Chosen> choose_engine(const Command& command) {
-  if (command.engine != "cpu") {
-    auto gpu = open_gpu_engine(command.run.arms.device);
-    if (gpu) return Chosen{std::move(*gpu), command.engine == "gpu" ? "asked for" : "found"};
-    if (command.engine == "gpu") return std::move(gpu).error();
-    auto cpu = open_cpu_engine(command.run.threads);
-    if (!cpu) return std::move(cpu).error();
-    return Chosen{std::move(*cpu), cat("no GPU: ", printable(gpu.error().describe(), 300))};
-  }
-  auto cpu = open_cpu_engine(command.run.threads);
-  if (!cpu) return std::move(cpu).error();
-  return Chosen{std::move(*cpu), "asked for"};
+Result<std::unique_ptr<Engine>> choose_engine(const Command& command) {
+  if (command.engine == "cpu") return open_cpu_engine(command.run.threads);
+  auto gpu = open_gpu_engine(command.run.arms.device);
+  if (gpu || command.engine == "gpu" || gpu.error().code != Code::kNotFound) return gpu;
+  std::cerr << "carveout-probe: the processor measures, since there is no GPU: "
+            << printable(gpu.error().describe(), 1000) << '\n';
+  return open_cpu_engine(command.run.threads);
 }
 
 Result<Report> measure(Engine& engine, const Command& command, ProgressBar& bar) {
@@ -97,9 +89,9 @@ Result<Report> measure(Engine& engine, const Command& command, ProgressBar& bar)
 Result<void> write_files(const Command& command, const Report& report) {
   if (!command.json.empty()) {
     const Findings findings{against_ordinary(report), residencies(report), remarks(report)};
-    if (auto written = write_file(command.json, to_json(report, findings)); !written) {
-      return written;
-    }
+    auto text = to_json(report, findings);
+    if (!text) return std::move(text).error();
+    if (auto written = write_file(command.json, *text); !written) return written;
   }
   return command.html.empty() ? Result<void>() : write_file(command.html, html_page(report));
 }
@@ -122,7 +114,7 @@ int run_measurement(Command command) {
               << '\n';
     return lacking ? kWaived : kFailed;
   }
-  Engine& engine = *chosen->engine;
+  Engine& engine = **chosen;
   auto& sources = command.run.arms.sources;
   if (sources.empty() && engine.kind() == EngineKind::kGpu) sources.emplace_back("cuda");
   if (sources.empty() || sources.front() == "cuda") {
@@ -139,21 +131,15 @@ int run_measurement(Command command) {
     complain(report.error());
     return report.error().code == Code::kInvalid ? kUsage : kFailed;
   }
-  report->engine_detail += cat(" (", chosen->why, ")");
   report->machine.lender = lender_facts(command.control);
   const std::size_t columns = columns_of(STDOUT_FILENO);
-  const int printed = print(table(*report) + terminal_curve(*report, columns));
+  const int printed =
+      print(table(*report) + terminal_curve(*report, static_cast<unsigned>(columns)));
   // The table first: a full disk must not take it, too.
   if (auto written = write_files(command, *report); !written) return complain(written.error());
   const Outcome outcome = outcome_of(*report, sources, command.require_resident);
   if (!outcome.complaint.empty()) std::cerr << "carveout-probe: " << outcome.complaint << '\n';
   return outcome.code != kDone ? outcome.code : printed;
-}
-
-Result<Report> read_report(const std::string& file) {
-  auto text = read_result(file);
-  if (!text) return std::move(text).error();
-  return from_json(*text, file);
 }
 
 int run_compare(const Command& command) {
@@ -165,7 +151,9 @@ int run_compare(const Command& command) {
   if (!differences) return complain(differences.error());
   const int printed = print(differences_table(*differences));
   if (command.json.empty()) return printed;
-  auto written = write_file(command.json, differences_json(*differences));
+  const auto text = differences_json(*differences);
+  if (!text) return complain(text.error());
+  const auto written = write_file(command.json, *text);
   return written ? printed : complain(written.error());
 }
 
