@@ -9,7 +9,6 @@
 #include <array>
 #include <cmath>
 #include <map>
-#include <regex>
 #include <string>
 #include <vector>
 
@@ -62,6 +61,9 @@ TEST(WellFormed, TakesWhatIsAndFindsWhatIsNot) {
   EXPECT_THAT(fault_of_html("<p class=\"a\" class=\"b\"></p>"), HasSubstr("class twice"));
   EXPECT_THAT(fault_of_html("<p aria-labelledby=\"b\"></p>"), HasSubstr("no id b"));
   EXPECT_EQ(fault_of_html("\xff"), "not UTF-8");
+  const auto elements = elements_of_html("<p id=\"a\">x &amp;<b>y</b>z</p>");
+  ASSERT_EQ(elements.size(), 2U);
+  EXPECT_EQ(elements[0].attributes.at("id") + elements[0].text + elements[1].text, "ax &y");
   EXPECT_EQ(text_of_html("<style>x</style><p>1 &lt;\n <b>2</b></p>"), "1 < 2");
 }
 
@@ -182,6 +184,14 @@ TEST(ProbePage, HasTheConditionsAndTheReasons) {
 }
 
 TEST(ProbePage, SaysSoWhereThereIsNothing) {
+  Report alone = latency_report();
+  std::erase_if(alone.series, [](const Series& series) { return series.arm == 0; });
+  EXPECT_THAT(text_of_html(html_page(alone)),
+              HasSubstr("daemon/host Nothing to compare with claim and map: 41.6 ms (41.1–41.9)"));
+  Report silent = latency_report();
+  silent.series.clear();
+  EXPECT_THAT(text_of_html(html_page(silent)),
+              HasSubstr("daemon/host Not measured It has no batches."));
   EXPECT_THAT(text_of_html(html_page(Report{})),
               HasSubstr("There was no memory to compare with ordinary memory."));
 }
@@ -209,9 +219,12 @@ TEST(ProbePage, HasColoursThatCanBeReadOnBothGrounds) {
   const std::string dark = part(page, "(prefers-color-scheme: dark)", "* {");
   for (const std::string& scheme : {part(page, "<style>", "@media"), dark}) {
     std::map<std::string, std::string> colours;
-    const std::regex variable("--([a-z0-9]+): (#[0-9a-f]{6})");
-    for (std::sregex_iterator one(scheme.begin(), scheme.end(), variable), end; one != end; ++one)
-      colours[(*one)[1]] = (*one)[2];
+    // "--name: #rrggbb;"
+    for (std::size_t at = scheme.find("--"); at != std::string::npos;
+         at = scheme.find("--", at + 2)) {
+      const std::size_t colon = scheme.find(": #", at);
+      colours[scheme.substr(at + 2, colon - at - 2)] = scheme.substr(colon + 2, 7);
+    }
     EXPECT_THAT(colours, testing::SizeIs(17));
     for (const auto& [name, colour] : colours) {
       if (name == "paper" || name == "panel" || name == "line") continue;

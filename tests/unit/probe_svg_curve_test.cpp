@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
@@ -26,13 +25,24 @@ using testing::SizeIs;
 
 using Points = std::vector<std::pair<double, double>>;
 
-// Those of the element with that class.
+// Those whose class begins so.
+std::vector<HtmlElement> of_class(const std::string& svg, const std::string& begin) {
+  std::vector<HtmlElement> elements = elements_of_html(svg);
+  std::erase_if(elements, [&begin](const HtmlElement& element) {
+    const auto found = element.attributes.find("class");
+    return found == element.attributes.end() || !found->second.starts_with(begin);
+  });
+  return elements;
+}
+
+double number_of(const HtmlElement& element, const std::string& attribute) {
+  return std::stod(element.attributes.at(attribute));
+}
+
 Points points_of(const std::string& svg, const std::string& classes) {
-  std::smatch found;
-  if (!std::regex_search(svg, found, std::regex("class=\"" + classes + "\" points=\"([^\"]*)\""))) {
-    return {};
-  }
-  std::istringstream stream(found[1]);
+  const auto elements = of_class(svg, classes);
+  if (elements.empty()) return {};
+  std::istringstream stream(elements.front().attributes.at("points"));
   Points points;
   char comma = 0;
   for (double x = 0, y = 0; stream >> x >> comma >> y;)
@@ -40,14 +50,11 @@ Points points_of(const std::string& svg, const std::string& classes) {
   return points;
 }
 
-double number_of(const std::string& svg, const std::string& pattern) {
-  std::smatch found;
-  return std::regex_search(svg, found, std::regex(pattern)) ? std::stod(found[1]) : -1;
-}
-
 // Where the label of a rate stands, without the baseline's offset.
 double height_of(const std::string& svg, const std::string& rate) {
-  return number_of(svg, "y=\"([0-9.]+)\" text-anchor=\"end\">" + rate + "<") - 4.5;
+  for (const HtmlElement& label : of_class(svg, "tick"))
+    if (label.text == rate) return number_of(label, "y") - 4.5;
+  return -1;
 }
 
 TEST(ProbeSvgCurve, PutsRatesAndSizesWhereTheAxesSay) {
@@ -63,7 +70,7 @@ TEST(ProbeSvgCurve, PutsRatesAndSizesWhereTheAxesSay) {
   const double step = line[1].first - line[0].first;
   for (std::size_t i = 1; i < line.size(); ++i)
     EXPECT_NEAR(line[i].first - line[i - 1].first, step, 0.11);
-  const double end = number_of(svg, "class=\"end\" d=\"M([0-9.]+) ");
+  const double end = std::stod(of_class(svg, "end").at(0).attributes.at("d").substr(1));
   EXPECT_NEAR((end - line[6].first) / step, 0.585, 0.01);
   EXPECT_THAT(svg, HasSubstr("L2 ends: 24 MiB"));
 }
@@ -85,13 +92,10 @@ TEST(ProbeSvgCurve, HasABandFromTheLeastToTheMost) {
 TEST(ProbeSvgCurve, TellsArmsApartWithoutColour) {
   std::set<std::string> markers, dashes;
   for (std::size_t arm = 0; arm < 8; ++arm)
-    markers.insert(std::regex_replace(svg_swatch(arm), std::regex("mark a[0-9]"), ""));
+    markers.insert(of_class(svg_swatch(arm), "mark").at(0).attributes.at("d"));
   EXPECT_THAT(markers, SizeIs(8));
-  const std::string svg = svg_curve(residency_report(), SvgShape::kWide);
-  const std::regex dash(
-      "class=\"line a[0-9]\" points=\"[^\"]*\" [^>]*stroke-dasharray=\"([^\"]*)\"");
-  for (std::sregex_iterator one(svg.begin(), svg.end(), dash), end; one != end; ++one)
-    dashes.insert((*one)[1]);
+  for (const HtmlElement& line : of_class(svg_curve(residency_report(), SvgShape::kWide), "line"))
+    dashes.insert(line.attributes.at("stroke-dasharray"));
   EXPECT_THAT(dashes, SizeIs(3));
 }
 
@@ -99,11 +103,10 @@ TEST(ProbeSvgCurve, NamesEachArmAndNoTwoInOnePlace) {
   for (const SvgShape shape : {SvgShape::kWide, SvgShape::kNarrow}) {
     const std::string svg = svg_curve(residency_report(), shape);
     std::vector<double> heights;
-    const std::regex name("class=\"name a[0-9]\" x=\"[0-9.]+\" y=\"([0-9.]+)\">([^<]*)<");
     std::string names;
-    for (std::sregex_iterator one(svg.begin(), svg.end(), name), end; one != end; ++one) {
-      heights.push_back(std::stod((*one)[1]));
-      names += (*one)[2].str() + ' ';
+    for (const HtmlElement& name : of_class(svg, "name")) {
+      heights.push_back(number_of(name, "y"));
+      names += name.text + ' ';
     }
     // All three lines end at about one rate.
     EXPECT_THAT(names, AllOf(HasSubstr("ordinary "), HasSubstr("daemon/vmm "),
@@ -138,9 +141,8 @@ TEST(ProbeSvgCurve, KeepsLabelsOfCachesApart) {
   report.machine.cache_bytes = {mib(16).count(), mib(17).count(), mib(18).count()};
   const std::string svg = svg_curve(report, SvgShape::kNarrow);
   std::set<std::string> heights;
-  const std::regex label("y=\"([0-9.]+)\" text-anchor=\"middle\">L[0-9] ends");
-  for (std::sregex_iterator one(svg.begin(), svg.end(), label), end; one != end; ++one)
-    heights.insert((*one)[1]);
+  for (const HtmlElement& label : of_class(svg, "tick"))
+    if (label.text.find(" ends: ") != std::string::npos) heights.insert(label.attributes.at("y"));
   EXPECT_THAT(heights, SizeIs(3));
 }
 

@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <map>
 #include <optional>
 #include <set>
 #include <sstream>
 #include <utility>
-#include <vector>
 
 #include "base/text.hpp"
 
@@ -22,10 +20,8 @@ const std::set<std::string, std::less<>> kWithoutEnd{"meta", "br", "hr", "img", 
 const std::set<std::string, std::less<>> kDrawn{"path",   "rect",    "line",
                                                 "circle", "polygon", "polyline"};
 
-struct Tag {
-  std::string name;
+struct Tag : HtmlElement {
   bool is_end = false, closes_itself = false;
-  std::map<std::string, std::string> attributes;
 };
 
 class Reader {
@@ -47,6 +43,7 @@ class Reader {
     return fault_;
   }
   [[nodiscard]] const std::string& plain() const { return plain_; }
+  [[nodiscard]] const std::vector<HtmlElement>& elements() const { return elements_; }
 
  private:
   void fail(std::string what) {
@@ -78,12 +75,13 @@ class Reader {
   }
   void text() {
     if (rest_[0] == '>') return fail(cat("a > in text: ", rest_.substr(0, 20)));
-    if (rest_[0] == '&') {
-      if (const auto meant = entity()) plain_ += *meant;
-      return;
-    }
-    plain_ += rest_[0];
-    rest_.remove_prefix(1);
+    std::string_view meant = rest_.substr(0, 1);
+    if (rest_[0] == '&')
+      meant = entity().value_or("");
+    else
+      rest_.remove_prefix(1);
+    plain_ += meant;
+    if (!is_after_end_ && !elements_.empty()) elements_.back().text += meant;
   }
   std::string value() {
     std::string value;
@@ -135,6 +133,8 @@ class Reader {
     if (!fault_.empty()) return;
     note(tag);
     plain_ += ' ';
+    is_after_end_ = tag.is_end || tag.closes_itself;
+    if (!tag.is_end) elements_.push_back(tag);
     if (tag.is_end) {
       if (open_.empty() || open_.back() != tag.name) {
         return fail(cat("</", tag.name, "> closes <", open_.empty() ? "" : open_.back(), ">"));
@@ -158,6 +158,8 @@ class Reader {
   std::string fault_, plain_;
   std::vector<std::string> open_, wanted_;
   std::set<std::string> ids_;
+  std::vector<HtmlElement> elements_;
+  bool is_after_end_ = false;
 };
 
 }  // namespace
@@ -175,6 +177,12 @@ std::string text_of_html(std::string_view html) {
   while (words >> word)
     text += (text.empty() ? "" : " ") + word;
   return text;
+}
+
+std::vector<HtmlElement> elements_of_html(std::string_view html) {
+  Reader reader(html);
+  static_cast<void>(reader.read());
+  return reader.elements();
 }
 
 }  // namespace carveout

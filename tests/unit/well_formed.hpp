@@ -1,7 +1,9 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace carveout {
 
@@ -13,5 +15,13 @@ namespace carveout {
 
 // The text of `html` without its tags and its style, with entities resolved.
 [[nodiscard]] std::string text_of_html(std::string_view html);
+
+struct HtmlElement {
+  std::string name;
+  std::map<std::string, std::string> attributes;  // entities resolved, as in the text
+  std::string text;                               // up to the next tag
+};
+// All of them, in their order.
+[[nodiscard]] std::vector<HtmlElement> elements_of_html(std::string_view html);
 
 }  // namespace carveout

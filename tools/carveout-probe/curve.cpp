@@ -41,9 +41,12 @@ class Canvas {
   explicit Canvas(std::size_t columns) : columns_(columns), cells_(columns * kRows) {}
 
   void line(double x0, double y0, double x1, double y1) {
-    const double steps = std::max({std::abs(x1 - x0), std::abs(y1 - y0), 1.0});
-    for (double i = 0; i <= steps; ++i)
-      dot(x0 + (x1 - x0) * i / steps, y0 + (y1 - y0) * i / steps);
+    const auto steps =
+        std::max<std::size_t>(rounded(std::max(std::abs(x1 - x0), std::abs(y1 - y0))), 1);
+    for (std::size_t i = 0; i <= steps; ++i) {
+      const double part = static_cast<double>(i) / static_cast<double>(steps);
+      dot(x0 + (x1 - x0) * part, y0 + (y1 - y0) * part);
+    }
   }
   void upright(std::size_t column) {
     for (std::size_t row = 0; row < kRows; ++row)

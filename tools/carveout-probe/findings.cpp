@@ -13,9 +13,9 @@
 namespace carveout::probe {
 namespace {
 
-// Beyond these an arm's typical conditions (medians) are called unlike those of the arm that it is
-// compared with. A load of half a thread is what the interleaving cannot have made; boost clocks
-// wander by a few percent and temperatures by a few degrees within any run.
+// Beyond these an arm's typical conditions (medians) are called unlike those of ordinary memory.
+// The arms take turns within seconds, in which the load average hardly moves by itself; boost
+// clocks wander by a few percent, and temperatures by a few degrees, in any run.
 constexpr double kLoadApart = 0.5;
 constexpr double kClockApart = 0.05;  // a part of the larger
 constexpr double kCelsiusApart = 5;
@@ -95,6 +95,7 @@ void remark_condition(const Report& report, const Condition& condition,
     unlike[written(ordinary)].push_back(cat(written(lent), " with ", arm_name(report, arm)));
   }
   std::vector<std::string> parts;
+  parts.reserve(unlike.size());
   for (const auto& [ordinary, arms] : unlike)
     parts.push_back(cat(joined(arms, ", "), " where ordinary memory had ", ordinary));
   if (parts.empty()) return;
@@ -140,6 +141,7 @@ void remark_pages(const Report& report, std::vector<std::string>& remarks) {
   }
   if (sizes.size() < 2) return;
   std::vector<std::string> parts;
+  parts.reserve(sizes.size());
   for (const auto& [bytes, arms] : sizes)
     parts.push_back(cat(format_bytes(Bytes(bytes)), " with ", joined(arms, ", ")));
   remarks.push_back(cat("The arms have pages of different sizes (", joined(parts, "; "),
@@ -275,6 +277,7 @@ std::vector<std::string> wanting(const Report& report) {
     group->second.push_back(cat(label(report, row), " (", arm_name(report, one.arm), ")"));
   }
   std::vector<std::string> sentences;
+  sentences.reserve(groups.size());
   for (const auto& [needs, of] : groups)
     sentences.push_back(cat(joined(of, "; "), ": ", needs));
   return sentences;

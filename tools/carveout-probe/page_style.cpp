@@ -107,7 +107,7 @@ td small { display: block; white-space: nowrap; }
 .text th { white-space: nowrap; }
 .figure { font-weight: 600; white-space: nowrap; }
 .change { white-space: nowrap; font-weight: 600; color: var(--tone, var(--soft)); }
-.swatch { width: .9em; height: .9em; vertical-align: -.08em; margin-right: .375em; overflow: visible; }
+.swatch { width: .9em; height: .9em; vertical-align: -.08em; margin-right: .125em; overflow: visible; }
 .bar { display: block; width: 100%; max-width: 14rem; height: .375rem; margin: .25rem 0; }
 .bar .ground { fill: var(--line); }
 .compact th, .compact td { padding-top: .25rem; padding-bottom: .25rem; }

@@ -32,7 +32,8 @@ std::string heads(const Report& report, std::string_view first,
   std::string text = "<thead><tr>";
   text += first.empty() ? "<td></td>" : cat("<th scope=\"col\">", first, "</th>");
   for (const std::size_t arm : arms) {
-    text += cat("<th scope=\"col\">", svg_swatch(arm), escaped(arm_name(report, arm)), "</th>");
+    text +=
+        cat("<th scope=\"col\">", svg_swatch(arm), " ", escaped(arm_name(report, arm)), "</th>");
   }
   return text + "</tr></thead>\n";
 }
@@ -103,7 +104,7 @@ std::string row_html(const Report& report, const std::vector<AgainstOrdinary>& a
   }
   const RowFacts& about = facts(row.row);
   const std::string counted = *about.counted == '\0' ? "less is better" : about.counted;
-  std::string text = cat("<tr><th scope=\"row\">", label(report, row), "<small>",
+  std::string text = cat("<tr><th scope=\"row\">", label(report, row), " <small>",
                          name_of(about.unit), "; ", counted, "</small></th>");
   for (const std::size_t arm : arms)
     text += cell(report, all, arm, row, most);
@@ -239,7 +240,7 @@ std::string page_arms(const Report& report) {
       "</th><th scope=\"col\">measured</th></tr></thead>\n<tbody>\n";
   for (std::size_t arm = 0; arm < report.arms.size(); ++arm) {
     const ArmRecord& record = report.arms[arm];
-    body += cat("<tr><th scope=\"row\">", svg_swatch(arm), escaped(arm_name(report, arm)),
+    body += cat("<tr><th scope=\"row\">", svg_swatch(arm), " ", escaped(arm_name(report, arm)),
                 "</th><td>", record.memory.empty() ? "–" : escaped(record.memory), "</td><td>",
                 pages_of(record), "</td><td>", escaped(outcome(report, arm)), "</td></tr>\n");
   }

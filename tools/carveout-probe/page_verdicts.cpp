@@ -39,8 +39,10 @@ std::string count_of(std::size_t many, const char* one, const char* more) {
 std::string sentence(std::string why) {
   if (why.empty()) return why;
   if (why[0] >= 'a' && why[0] <= 'z') why[0] = static_cast<char>(why[0] - 'a' + 'A');
-  for (std::size_t at = why.find(" -"); at != std::string::npos; at = why.find(" -", at + 1))
-    why.replace(at, 2, " −");
+  for (std::size_t at = why.find(" -"); at != std::string::npos; at = why.find(" -", at + 1)) {
+    const char next = at + 2 < why.size() ? why[at + 2] : ' ';
+    if (next >= '0' && next <= '9') why.replace(at, 2, " −");
+  }
   return why + '.';
 }
 
@@ -114,9 +116,11 @@ struct Tally {
 
 Tally tally(const Report& report, std::size_t arm) {
   Tally tally;
+  const std::vector<RowAt> rows = table_rows(report);
   for (const AgainstOrdinary& one : against_ordinary(report)) {
-    if (one.arm != arm) continue;
-    const std::string row = label(report, {one.row, one.size});
+    const RowAt at{one.row, one.size};
+    if (one.arm != arm || std::find(rows.begin(), rows.end(), at) == rows.end()) continue;
+    const std::string row = label(report, at);
     const std::string with = cat(row, " ", typographic(change(one.comparison.difference)));
     const bool has_more = one.comparison.verdict == Verdict::kMore;
     if (one.comparison.verdict == Verdict::kInconclusive)
@@ -159,11 +163,31 @@ Card card_of(const Report& report, std::size_t arm, const Tally& tally) {
   return card;
 }
 
+// Of an arm that was measured where ordinary memory was not.
+Card alone(const Report& report, std::size_t arm) {
+  std::string rows;
+  for (const RowAt& row : table_rows(report)) {
+    const Series* series = find(report, arm, row.row, row.size);
+    if (series == nullptr || series->batches.empty()) continue;
+    const Arm found = summarize_arm(series->batches);
+    rows += cat("<li>", label(report, row), ": ", figure(found.median), " ",
+                name_of(facts(row.row).unit), " (", figure(found.least), "–", figure(found.most),
+                ")</li>\n");
+  }
+  return {"", arm_name(report, arm), "Nothing to compare with", cat("<ul>\n", rows, "</ul>\n")};
+}
+
 Card not_measured(const Report& report, std::size_t arm) {
   const ArmRecord& record = report.arms[arm];
   const std::string& why = record.unavailable.empty() ? record.ended : record.unavailable;
   return {"", arm_name(report, arm), "Not measured",
-          paragraph(why.empty() ? "There is nothing to compare." : why)};
+          paragraph(why.empty() ? "It has no batches." : why)};
+}
+
+bool is_measured(const Report& report, std::size_t arm) {
+  return std::any_of(report.series.begin(), report.series.end(), [arm](const Series& series) {
+    return series.arm == arm && !series.batches.empty();
+  });
 }
 
 }  // namespace
@@ -171,16 +195,17 @@ Card not_measured(const Report& report, std::size_t arm) {
 std::string page_verdicts(const Report& report) {
   const auto judged = residencies(report);
   std::string cards;
-  for (std::size_t arm = 1; arm < report.arms.size(); ++arm) {
-    if (report.command == "residency") {
-      if (report.arms[arm].is_ordinary()) continue;
-      const auto one = std::find_if(judged.begin(), judged.end(),
-                                    [arm](const ArmResidency& other) { return other.arm == arm; });
-      cards += html(one == judged.end() ? not_measured(report, arm) : card_of(report, *one));
-    } else {
-      const Tally found = tally(report, arm);
-      cards += html(found.all() == 0 ? not_measured(report, arm) : card_of(report, arm, found));
-    }
+  for (std::size_t arm = 0; arm < report.arms.size(); ++arm) {
+    if (arm == 0 && report.arms[arm].is_ordinary()) continue;
+    const auto one = std::find_if(judged.begin(), judged.end(),
+                                  [arm](const ArmResidency& other) { return other.arm == arm; });
+    const Tally found = tally(report, arm);
+    if (one != judged.end())
+      cards += html(card_of(report, *one));
+    else if (found.all() > 0)
+      cards += html(card_of(report, arm, found));
+    else
+      cards += html(is_measured(report, arm) ? alone(report, arm) : not_measured(report, arm));
   }
   if (cards.empty()) cards = "<p>There was no memory to compare with ordinary memory.</p>\n";
   return cat("<section class=\"verdicts\" aria-label=\"Verdicts\">\n", cards, "</section>\n");
