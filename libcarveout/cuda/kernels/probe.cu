@@ -6,6 +6,7 @@
 // the other are of the same address, so none can be left out. A vector is 16 bytes. Every kernel
 // works in a grid of any number of blocks, of kBlock threads each.
 
+#include "device.cuh"
 #include "words.hpp"
 
 using carveout::cuda::kBlock;
@@ -13,46 +14,20 @@ using carveout::cuda::kChaseLine;
 using carveout::cuda::kGatherSpan;
 using carveout::cuda::random_word;
 using carveout::cuda::shuffled;
-using u64 = unsigned long long;
 
 #define KERNEL extern "C" __global__ __launch_bounds__(kBlock) void
 
 namespace {
 
-struct alignas(16) Vector {
-  u64 low, high;
-};
-
 constexpr unsigned kAtOnce = 8;  // loads that a thread has under way
 constexpr u64 kVectorsOfSpan = kGatherSpan / sizeof(Vector);
 static_assert(kVectorsOfSpan % (kAtOnce * kBlock) == 0);
-
-__device__ Vector load(const Vector* from) {
-  Vector vector;
-  asm volatile("ld.global.cg.v2.u64 {%0, %1}, [%2];"
-               : "=l"(vector.low), "=l"(vector.high)
-               : "l"(__cvta_generic_to_global(from)));
-  return vector;
-}
-
-__device__ u64 load_word(u64 from) {
-  u64 word;
-  asm volatile("ld.global.cg.u64 %0, [%1];" : "=l"(word) : "l"(from));
-  return word;
-}
 
 __device__ u64 thread() {
   return u64{blockIdx.x} * kBlock + threadIdx.x;
 }
 __device__ u64 threads() {
   return u64{gridDim.x} * kBlock;
-}
-
-// Of all threads, to *sum. Whole warps only.
-__device__ void add(u64 part, u64* sum) {
-  for (unsigned distance = 16; distance > 0; distance /= 2)
-    part += __shfl_down_sync(0xFFFFFFFFU, part, distance);
-  if (threadIdx.x % 32 == 0) atomicAdd(sum, part);
 }
 
 }  // namespace
@@ -92,7 +67,7 @@ KERNEL carveout_read(const Vector* from, u64 vectors, u64 passes, u64* sum) {
 KERNEL carveout_gather(const char* from, const u64* offsets, u64 count, u64* sum) {
   u64 part = 0;
   for (u64 which = blockIdx.x; which < count; which += gridDim.x) {
-    const u64 offset = load_word(__cvta_generic_to_global(offsets + which));
+    const u64 offset = load(offsets + which);
     const auto* const span = reinterpret_cast<const Vector*>(from + offset);
     for (u64 at = threadIdx.x; at < kVectorsOfSpan; at += kAtOnce * kBlock) {
       Vector loaded[kAtOnce];
@@ -144,7 +119,7 @@ KERNEL carveout_compare(const Vector* from, u64 vectors, u64 seed, u64 stride, u
     if (loaded.high != random_word(seed, stride * (word + 1)) && word + 1 < wrong) wrong = word + 1;
     if (loaded.low != random_word(seed, stride * word) && word < wrong) wrong = word;
   }
-  if (wrong != ~u64{0}) atomicMin(first, wrong);
+  if (wrong != ~u64{0}) lower(wrong, first);
 }
 
 // Each line's first word becomes the address of another: all of them one cycle, shuffled.
@@ -159,16 +134,13 @@ KERNEL carveout_link(u64 to, u64 lines, u64 seed) {
 // Goes from address to address, and says where it ended. One thread.
 KERNEL carveout_chase(u64 from, u64 steps, u64* end) {
   for (u64 step = 0; step < steps; ++step)
-    from = load_word(from);
+    from = load_at(from);
   *end = from;
 }
 
 // Keeps the GPU busy that long, so that what is timed is queued before it begins.
 KERNEL carveout_wait(u64 nanoseconds) {
-  u64 start;
-  u64 now;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(start));
-  do {
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  } while (now - start < nanoseconds);
+  const u64 start = nanoseconds_now();
+  while (nanoseconds_now() - start < nanoseconds) {
+  }
 }
