@@ -115,9 +115,8 @@ std::string Comparison::wanting() const {
     return std::to_string(kLeastBlocks) + " blocks, of which there are " + std::to_string(blocks);
   }
   const double range = std::log1p(most) - std::log1p(least);
-  return "blocks whose differences lie within " + percent(std::abs(difference)) +
-         " of each other, where these lie within " + percent(as_part(range)) +
-         ": longer batches, or a quieter machine";
+  return "blocks whose differences lie within " + percent(std::abs(difference)) + ", not " +
+         percent(as_part(range));
 }
 
 ResidencyVerdict judge(const Reads& lent, const Reads& ordinary) {

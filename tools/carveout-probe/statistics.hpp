@@ -49,7 +49,8 @@ struct Comparison {
   double difference = 0, least = 0, most = 0;
   std::size_t blocks = 0;
 
-  // What a conclusive run would need, for people; empty where this one is.
+  // What a conclusive run would need, for people; empty where this one is. Longer batches and a
+  // quieter machine bring the differences closer together.
   [[nodiscard]] std::string wanting() const;
 };
 
