@@ -55,6 +55,35 @@ TEST_F(Carveoutctl, Status) {
   EXPECT_EQ(status["counters"]["granted"].GetUint64(), 1U);
 }
 
+TEST_F(Carveoutctl, StatusSaysWhatIsKnownOfTheL2) {
+  const TempDir directory;
+  const std::string file = directory.file("residency.json");
+  const auto row = [&] { return ctl({"status", "--probe-result", file}); };
+  EXPECT_THAT(row().output,
+              HasSubstr("not measured: carveout-probe residency --json " + file + "\n"));
+  EXPECT_FALSE(json({"status", "--probe-result", file, "--json"})["l2"]["measured"].GetBool());
+
+  write_file(file, R"({"schema": "carveout-probe/1", "command": "residency", "engine": "gpu",
+      "ended_unix_s": 1796032800, "machine": {"gpu": "NVIDIA GB10"},
+      "arms": [{"name": "daemon/vmm", "source": "daemon", "map": "vmm"}],
+      "residency": [{"arm": "daemon/vmm", "residency": "not_resident", "why": "a gain of 1 %"}]})",
+             0644);
+  EXPECT_THAT(row().output,
+              HasSubstr("daemon/vmm not resident (NVIDIA GB10, measured 2026-11-30; "));
+  const auto status = json({"status", "--probe-result", file, "--json"});
+  EXPECT_EQ(status["free_bytes"].GetUint64(), 32 * kSlice);
+  EXPECT_TRUE(status["l2"]["measured"].GetBool());
+  EXPECT_STREQ(status["l2"]["arms"][0]["residency"].GetString(), "not_resident");
+
+  write_file(file, "{", 0644);
+  const Outcome broken = row();
+  EXPECT_EQ(broken.code, 0) << "of no matter to the rest";
+  EXPECT_THAT(broken.output, AllOf(HasSubstr("not known: " + file + ": is not JSON"),
+                                   HasSubstr("64 MiB at 0x280200000")));
+  EXPECT_THAT(ctl({"status", "--help"}).output, HasSubstr("/var/lib/carveout/residency.json"));
+  EXPECT_EQ(ctl({"leases", "--probe-result", file}).code, 2);
+}
+
 TEST_F(Carveoutctl, StatusCountsRefusalsByCause) {
   for (const char* request :
        {"junk", R"({"key": "secret", "op": "x"})", R"({"key": "secret", "op": "alloc"})",

@@ -193,7 +193,8 @@ TEST_F(Probe, ComparesResults) {
   const std::string first = measured("1.json", {}), second = measured("2.json", {});
   const Outcome outcome = probe({"compare", first, second});
   EXPECT_EQ(outcome.code, 0) << outcome.error;
-  EXPECT_THAT(outcome.output, AllOf(HasSubstr("daemon/host"), HasSubstr("apart in time")));
+  EXPECT_THAT(outcome.output, AllOf(HasSubstr("daemon/host"),
+                                    HasSubstr("what drifted between them counts as difference")));
 }
 
 std::string with(std::string text, const std::string& what, const std::string& instead) {

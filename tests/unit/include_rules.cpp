@@ -44,6 +44,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kExcepti
     {"tools/carveout-probe/lender_facts.", "tools/carveoutctl/control_client."},
     {"tools/carveoutctl/audit.", "daemon/ledger_"},
     {"tools/carveoutctl/claim.", "libcarveout/client/lender."},
+    {"tools/carveoutctl/l2.", "libcarveout/client/l2_class."},
 }};
 
 // Pure: nothing that they include, directly or not, is a system I/O header.

@@ -49,6 +49,7 @@ const std::vector<PlantedFile>& good_tree() {
       {"libcarveout/client/lender.cpp",
        "#include \"wire/codec.hpp\"\n#include \"source/source.hpp\"\n#include \"base/text.hpp\"\n"},
       {"libcarveout/client/carveout.hpp", "#include \"cuda/mapping.hpp\"\n"},
+      {"libcarveout/client/l2_class.hpp", "#include \"base/text.hpp\"\n"},
       {"libcarveout/client/pages.hpp", "#include \"cuda/driver.hpp\"\n"},
       {"libcarveout/client/device_allocator.hpp",
        "#include \"cuda/driver.hpp\"\n#include \"arena/blocks.hpp\"\n"},
@@ -66,8 +67,10 @@ const std::vector<PlantedFile>& good_tree() {
       {"daemon/adoption.cpp", "#include \"ledger_record.hpp\"\n#include <map>\n"},
       {"tools/carveoutctl/audit.cpp", "#include \"ledger_record.hpp\"\n"},
       {"tools/carveoutctl/claim.hpp", "#include \"base/text.hpp\"\n"},
+      {"tools/carveoutctl/l2.hpp", "#include \"client/l2_class.hpp\"\n"},
       {"tools/carveoutctl/main.cpp",
-       "#include \"claim.hpp\"\n#include \"wire/channel.hpp\"\n#include \"version.hpp\"\n"},
+       "#include \"claim.hpp\"\n#include \"l2.hpp\"\n#include \"wire/channel.hpp\"\n#include "
+       "\"version.hpp\"\n"},
       {"tools/carveout-probe/main.cpp",
        "#include \"carveout/carveout.h\"\n#include \"cuda/driver.hpp\"\n"
        "#include \"cuda/kernels.hpp\"\n"}};
@@ -135,6 +138,10 @@ constexpr Planted kPlanted[] = {
      "carveoutctl must not include daemon"},
     {"tools/carveoutctl/bad.cpp", R"(#include "ledger_record.hpp")",
      "carveoutctl must not include daemon"},
+    {"tools/carveoutctl/bad.cpp", R"(#include "client/l2_class.hpp")",
+     "carveoutctl must not include client"},
+    {"tools/carveoutctl/l2.cpp", R"(#include "client/pages.hpp")",
+     "carveoutctl must not include client"},
     {"daemon/adoption.cpp", "#include <unistd.h>", "pure and must not include <unistd.h>"},
     {"tools/carveoutctl/bad.cpp", R"(#include "source/source.hpp")",
      "carveoutctl must not include source"},

@@ -62,8 +62,9 @@ TEST(ProbeFindings, CompareOverTheBlocksThatBothHave) {
 TEST(ProbeFindings, SayWhatAConclusiveRunWouldNeed) {
   Report report = bandwidth_report();
   const auto sentences = wanting(report);
-  EXPECT_THAT(sentences, Contains(AllOf(HasSubstr("copy into (memfd/host)"),
-                                        HasSubstr("longer batches, or a quieter machine"))));
+  EXPECT_THAT(sentences,
+              Contains(AllOf(HasSubstr("copy into (memfd/host)"),
+                             HasSubstr("blocks whose differences lie within 0.3 %, not 3.9 %"))));
   EXPECT_THAT(sentences, Each(Not(HasSubstr("write, one pass"))));
   for (Series& series : report.series)
     series.batches.resize(2);

@@ -15,6 +15,7 @@
 
 #include "base/file.hpp"
 #include "base/text.hpp"
+#include "client/l2_class.hpp"
 #include "result_check.hpp"
 #include "unit/helpers.hpp"
 #include "unit/probe_made_report.hpp"
@@ -107,7 +108,8 @@ TEST(ProbeResultFile, HasWhatFollows) {
   EXPECT_EQ(against[0]["most_fraction"].GetDouble(), -0.125);
   EXPECT_EQ(against[0]["blocks"].GetUint(), 8U);
   EXPECT_FALSE(against[0].HasMember("wanting"));
-  EXPECT_THAT(against[1]["wanting"].GetString(), HasSubstr("a quieter machine"));
+  EXPECT_THAT(against[1]["wanting"].GetString(),
+              HasSubstr("blocks whose differences lie within 1.0 %, not 22 %"));
   const auto& residency = file["residency"];
   ASSERT_EQ(residency.Size(), 2U);
   EXPECT_STREQ(residency[0]["residency"].GetString(), "not_resident");
@@ -215,6 +217,26 @@ TEST(ProbeResultFile, RefusesWhatIsNoResult) {
     EXPECT_THAT(report.error().describe(), StartsWith("some/file.json: ")) << said;
     EXPECT_THAT(report.error().describe(), HasSubstr(said));
   }
+}
+
+// The client library reads the same file with a reader of its own.
+TEST(ProbeResultFile, IsTheMachinesL2Class) {
+  const auto l2 = client::parse_l2_class(json_of(made_residency(), made_findings()), "r.json");
+  ASSERT_TRUE(l2) << l2.error().describe();
+  EXPECT_EQ(l2->engine, "gpu");
+  EXPECT_EQ(l2->driver, "580.82.07");
+  EXPECT_EQ(l2->measured_unix_s, made_residency().ended_unix_s);
+  ASSERT_EQ(l2->arms.size(), 2U);
+  EXPECT_EQ(l2->arms[0].name, "daemon/vmm");
+  EXPECT_EQ(l2->arms[0].map, "vmm");
+  EXPECT_EQ(l2->arms[0].residency, "not_resident");
+  EXPECT_EQ(l2->arms[1].residency, "resident");
+  for (const Residency word : {Residency::kInconclusive, Residency::kPartly}) {
+    Findings findings = made_findings();
+    findings.residencies[0].verdict.residency = word;
+    EXPECT_TRUE(client::parse_l2_class(json_of(made_residency(), findings), "r.json"));
+  }
+  EXPECT_FALSE(client::parse_l2_class(json_of(made_bandwidth()), "r.json"));
 }
 
 TEST(ProbeResultFile, IsReadFromItsPath) {

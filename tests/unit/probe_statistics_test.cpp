@@ -163,7 +163,7 @@ TEST(ProbeStatistics, AreNotFooledByADriftThatFoolsPooledOnes) {
   EXPECT_LT(pooled, -0.04) << "what a pooled analysis would report";
   const Comparison found = compare(first, second);
   EXPECT_EQ(found.verdict, Verdict::kInconclusive);
-  EXPECT_THAT(found.wanting(), HasSubstr("longer batches, or a quieter machine"));
+  EXPECT_THAT(found.wanting(), HasSubstr("blocks whose differences lie within 4.7 %, not 11 %"));
 }
 
 // Repetitions that hang together make a batch's own scatter look small; only batches count.

@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -118,12 +120,15 @@ TEST(ProbeWriteFile, HasNoRightThatItsUserLacks) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be nobody";
   const TemporaryDirectory directory;
   const std::string path = directory.file("a.json", "before", 0644);
+  ASSERT_EQ(::chmod(directory.file("open.json", "before").c_str(), 0666), 0);
   ASSERT_EQ(::chmod(directory.path().c_str(), 01777), 0);
   const int code = carveout::test::run_in_child([&] {
     if (::setgid(65534) != 0 || ::setuid(65534) != 0) return 99;
     const auto other = check_writable(path);  // another's file in a directory like /tmp
     if (other || other.error().number != EACCES) return 1;
     if (write_file(path, "after")) return 2;
+    const auto open_to_all = check_writable(directory.path("open.json"));
+    if (open_to_all || open_to_all.error().number != EPERM) return 4;
     return check_writable(directory.path("b.json")) ? 0 : 3;
   });
   EXPECT_EQ(code, 0);
@@ -134,6 +139,26 @@ TEST(ProbeWriteFile, HasNoRightThatItsUserLacks) {
     return !refused && refused.error().number == EACCES ? 0 : 1;
   });
   EXPECT_EQ(closed, 0);
+  EXPECT_EQ(*read_text(path, 100), "before");
+  EXPECT_THAT(names_in(directory.path()), ElementsAre("a.json", "open.json"));
+}
+
+TEST(ProbeWriteFile, LeavesNothingBehindWhereNoPlaceCanBeTaken) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("a.json", "before");
+  constexpr int kNotHere = 98;
+  const int code = carveout::test::run_in_child([&] {
+    // A file that something is mounted on cannot be renamed over.
+    if (::unshare(CLONE_NEWNS) != 0 ||
+        ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount(path.c_str(), path.c_str(), nullptr, MS_BIND, nullptr) != 0) {
+      return kNotHere;
+    }
+    const auto written = write_file(path, "after");
+    return !written && written.error().number == EBUSY && written.error().context == path ? 0 : 1;
+  });
+  if (code == kNotHere) GTEST_SKIP() << "needs mounts of its own";
+  EXPECT_EQ(code, 0);
   EXPECT_EQ(*read_text(path, 100), "before");
   EXPECT_THAT(names_in(directory.path()), ElementsAre("a.json"));
 }

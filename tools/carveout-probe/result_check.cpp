@@ -195,11 +195,10 @@ std::optional<Fault> find_fault_in_series(const JsonValue& series, JsonDocument&
   const auto known = row_named(text_of(*row));
   if (!known) return Fault{"/row", cat("is ", quoted(text_of(*row)), ", which is no row")};
   const std::string meant = cat("series_", field_suffix_of(facts(*known).unit));
-  JsonValue& definitions = schema["definitions"];
-  JsonDocument alone;
-  alone.CopyFrom(definitions[meant.c_str()], alone.GetAllocator());
-  alone.AddMember("definitions", JsonValue(definitions, alone.GetAllocator()),
-                  alone.GetAllocator());
+  const JsonValue& definitions = *find_member(schema, "definitions");
+  JsonPool& pool = schema.GetAllocator();
+  JsonValue alone(*find_member(definitions, meant.c_str()), pool);
+  alone.AddMember("definitions", JsonValue(definitions, pool), pool);
   return find_fault(series, alone);
 }
 

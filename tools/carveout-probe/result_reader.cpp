@@ -19,7 +19,12 @@ namespace {
 
 using JsonValue = JsonDocument::ValueType;
 
-// The schema has seen to what there must be and of which type: what is missing here may be.
+// The schema has seen to what there must be and of which type.
+const JsonValue& member(const JsonValue& object, const char* name) {
+  return *find_member(object, name);
+}
+
+// What is missing here may be.
 std::string text(const JsonValue& object, const char* name) {
   const auto* value = find_member(object, name);
   return value == nullptr ? "" : std::string(value->GetString(), value->GetStringLength());
@@ -46,7 +51,7 @@ Machine machine_of(const JsonValue& object) {
                   .lender = text(object, "lender"),
                   .page_bytes = number(object, "page_bytes"),
                   .cache_bytes = {}};
-  for (const JsonValue& size : object["cache_bytes"].GetArray())
+  for (const JsonValue& size : member(object, "cache_bytes").GetArray())
     machine.cache_bytes.push_back(size.GetUint64());
   return machine;
 }
@@ -79,7 +84,7 @@ class ResultReader {
   Result<Report> read() {
     read_run();
     if (auto arms = read_arms(); !arms) return arms.error();
-    const auto& series = document_["series"];
+    const auto& series = member(document_, "series");
     for (rapidjson::SizeType i = 0; i < series.Size(); ++i) {
       if (auto one = read_series(series[i], cat("/series/", i)); !one) return one.error();
     }
@@ -99,11 +104,11 @@ class ResultReader {
     report_.threads = number(document_, "threads");
     report_.blocks = number(document_, "blocks");
     report_.reread_size = Bytes(number(document_, "reread_size_bytes"));
-    report_.machine = machine_of(document_["machine"]);
+    report_.machine = machine_of(member(document_, "machine"));
   }
 
   Result<void> read_arms() {
-    for (const JsonValue& object : document_["arms"].GetArray()) {
+    for (const JsonValue& object : member(document_, "arms").GetArray()) {
       ArmRecord arm = arm_of(object);
       if (find_arm(arm.name)) {
         return wrong(name_, cat("/arms/", report_.arms.size(), "/name"),
@@ -130,7 +135,7 @@ class ResultReader {
     if (!seen_.emplace(series.row, series.size, series.arm).second) {
       return wrong(name_, where, "is there twice: the same row of the same arm at the same size");
     }
-    const auto& batches = object["batches"];
+    const auto& batches = member(object, "batches");
     if (batches.Size() > report_.blocks) {
       return wrong(name_, cat(where, "/batches"),
                    cat("has ", batches.Size(), " elements, more than /blocks"));
@@ -141,7 +146,7 @@ class ResultReader {
                                 .median = real(batch, cat("median_", suffix)),
                                 .autocorrelation = real(batch, "autocorrelation"),
                                 .count = static_cast<std::size_t>(number(batch, "count"))});
-      series.moments.push_back(moment_of(batch["conditions"]));
+      series.moments.push_back(moment_of(member(batch, "conditions")));
     }
     report_.series.push_back(std::move(series));
     return {};

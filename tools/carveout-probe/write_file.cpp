@@ -29,6 +29,15 @@ bool is_descriptor(std::string_view path) {
   return path.starts_with("/dev/std") || path.starts_with("/dev/fd/") || path.starts_with("/proc/");
 }
 
+// In a directory like /tmp nobody takes the place of another's file, even if he may write to it.
+bool must_stay(const std::string& file, uid_t owner) {
+  struct stat directory {};
+  if (::stat(directory_of(file).c_str(), &directory) != 0) return false;
+  const uid_t user = ::geteuid();
+  return (directory.st_mode & S_ISVTX) != 0 && user != 0 && user != owner &&
+         user != directory.st_uid;
+}
+
 Result<Target> find_target(const std::string& path) {
   struct stat facts {};
   if (::stat(path.c_str(), &facts) != 0) {
@@ -46,6 +55,7 @@ Result<Target> find_target(const std::string& path) {
   };
   const std::unique_ptr<char, Free> real(::realpath(path.c_str(), nullptr));
   if (!real) return system_error(errno, path, "cannot be found");
+  if (must_stay(real.get(), facts.st_uid)) return system_error(EPERM, path, "cannot be replaced");
   return Target{real.get()};
 }
 

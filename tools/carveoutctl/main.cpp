@@ -18,6 +18,7 @@
 #include "claim.hpp"
 #include "control_client.hpp"
 #include "holders.hpp"
+#include "l2.hpp"
 #include "tables.hpp"
 #include "version.hpp"
 
@@ -42,6 +43,7 @@ struct Settings {
   bool undo = false;
   std::string size;
   std::string ledger;
+  std::string probe_result = client::kL2ClassFile;
   std::optional<std::uint64_t> lease;
   std::vector<std::string> files;
   std::vector<std::string> command;  // what stands behind "--"
@@ -59,6 +61,12 @@ int show(const Settings& settings, const Result<rapidjson::Document>& reply,
   if (std::cout.good()) return kDone;
   std::cerr << "carveoutctl: the answer cannot be written to standard output\n";
   return kFailed;
+}
+
+int run_status(const Settings& settings) {
+  auto reply = ask(settings.control, "status");
+  if (reply) add_l2(*reply, settings.probe_result, client::nvidia_driver());
+  return show(settings, reply, status_table);
 }
 
 int run_audit(const Settings& settings) {
@@ -156,7 +164,11 @@ void declare(CLI::App& app, Settings& settings) {
   app.fallthrough();
   app.allow_extras();  // mistake_in() names them
 
-  app.add_subcommand("status", "Show what is lent, what is free and what was refused");
+  app.add_subcommand("status", "Show what is lent, what is free and what was refused")
+      ->add_option("--probe-result", settings.probe_result,
+                   "What carveout-probe residency --json has found of the L2")
+      ->type_name("FILE")
+      ->capture_default_str();
   app.add_subcommand("leases", "Show who holds what")
       ->add_option("--ledger", settings.ledger,
                    "Of this ledger, at its end, instead of the daemon (which need not run)")
@@ -223,7 +235,7 @@ int run(int argc, char** argv) {
     return kUsage;
   }
   const std::string& control = settings.control;
-  if (name == "status") return show(settings, ask(control, "status"), status_table);
+  if (name == "status") return run_status(settings);
   if (name == "leases" && !settings.ledger.empty()) {
     return show(settings, leases_of_ledger(settings.ledger), leases_table);
   }

@@ -17,6 +17,7 @@
 #include "base/bytes.hpp"
 #include "base/json.hpp"
 #include "base/text.hpp"
+#include "l2.hpp"
 
 namespace carveout::ctl {
 namespace {
@@ -157,6 +158,7 @@ std::string holds(const rapidjson::Value& holder) {
 
 std::string status_table(const rapidjson::Value& status) {
   const auto base = number(status, "base");
+  const std::string l2 = l2_line(status);
   std::vector<Row> rows{
       {"carveoutd", cat(text(status, "version"), ", pid ", count(status, "pid"), ", up ",
                         age(status, "started_unix_s"))},
@@ -164,6 +166,7 @@ std::string status_table(const rapidjson::Value& status) {
       {"reservation",
        cat(size(status, "size_bytes"), " at ", base ? hexadecimal(*base) : std::string(kNothing))},
       {"free", size(status, "free_bytes")},
+      {"L2", l2.empty() ? std::string(kNothing) : l2},
       {"largest claim", largest(status)},
       {"leases", cat(count(status, "leases"), ", held by ", count(status, "borrowers"), " of ",
                      count(status, "connections"), " connections")},
@@ -171,7 +174,7 @@ std::string status_table(const rapidjson::Value& status) {
   if (truth(status, "hold")) {
     const auto missing = number(status, "missing_bytes").value_or(0);
     rows.insert(
-        rows.begin() + 5,
+        rows.begin() + 6,
         {"missing", missing == 0 ? "nothing: what is not lent is held"
                                  : cat(format_bytes(Bytes(missing)),
                                        "  (neither lent nor to be had: carveoutctl holders)")});

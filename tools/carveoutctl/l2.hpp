@@ -1,0 +1,20 @@
+#pragma once
+
+// What `status` says of the GPU's L2, by what carveout-probe has left.
+
+#include <rapidjson/document.h>
+
+#include <string>
+
+#include "client/l2_class.hpp"
+
+namespace carveout::ctl {
+
+// Adds `l2` to what the daemon answers `status`: `file`, `measured`, and by that what the file has,
+// or `problem` where it is there and cannot be used. `driver_now`: client::nvidia_driver().
+void add_l2(rapidjson::Document& status, const std::string& file, const std::string& driver_now);
+
+// The same for people, on one line; empty where `status` has no `l2`.
+[[nodiscard]] std::string l2_line(const rapidjson::Value& status);
+
+}  // namespace carveout::ctl
