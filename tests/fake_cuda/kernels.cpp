@@ -46,6 +46,7 @@ bool read(const Words& words) {
   const std::size_t size = words[1] * kVector;
   if (!use({{words[0], size}, {words[3], sizeof words[0]}}) || size == 0) return false;
   *words_at(words[3]) += words[2] * sum(words[0], size);
+  model_reading(words[0], size, words[2]);
   return true;
 }
 
@@ -56,6 +57,7 @@ bool gather(const Words& words) {
     const CUdeviceptr span = words[0] + words_at(words[1])[i];
     if (!use({{span, kGatherSpan}})) return false;
     *words_at(words[3]) += sum(span, kGatherSpan);
+    model_moving(kGatherSpan);
   }
   return true;
 }
@@ -63,6 +65,7 @@ bool gather(const Words& words) {
 bool write(const Words& words) {
   const std::size_t size = words[1] * kVector;
   if (!use({{words[0], size}})) return false;
+  model_moving(size);
   if (knob("kernel-writes") != 0) {
     std::fill_n(words_at(words[0]), size / sizeof words[0], words[2]);
   }
@@ -72,6 +75,7 @@ bool write(const Words& words) {
 bool copy(const Words& words) {
   const std::size_t size = words[2] * kVector;
   if (!use({{words[0], size}, {words[1], size}})) return false;
+  model_moving(size);
   if (knob("kernel-writes") != 0) std::memmove(address(words[0]), address(words[1]), size);
   return true;
 }
@@ -117,6 +121,7 @@ bool chase(const Words& words) {
     at = *words_at(at);
   }
   begin_work(words[0], sizeof at);
+  model_loads(words[0], words[1]);
   *words_at(words[2]) = at;
   return true;
 }

@@ -142,7 +142,7 @@ FAKE_CUDA_EXPORT CUresult cuEventCreate(CUevent* event, unsigned flags) {
   const Call call("cuEventCreate", Needs::kContext);
   if (call.refused() != kSuccess) return call.refused();
   if (flags != 0) return broken("an event of wrong flags", kInvalidValue);
-  *event = new carveout::cuda::OpaqueEvent{current(), false, {}, 0};
+  *event = new carveout::cuda::OpaqueEvent{current(), false, {}, 0, 0};
   state().events.insert(*event);
   return call.done();
 }
@@ -168,6 +168,7 @@ FAKE_CUDA_EXPORT CUresult cuEventRecord(CUevent event, CUstream stream) {
   event->recorded = true;
   event->after = state().last_work;
   event->at = std::chrono::steady_clock::now();
+  event->modelled_ns = state().modelled_ns;
   return call.done();
 }
 
@@ -186,6 +187,10 @@ FAKE_CUDA_EXPORT CUresult cuEventElapsedTime(float* milliseconds, CUevent start,
     return broken("the time between events that were not", kInvalidHandle);
   }
   if (!is_done(start) || !is_done(end)) return kNotReady;
+  if (knob("model") != 0) {
+    *milliseconds = static_cast<float>((end->modelled_ns - start->modelled_ns) / 1e6);
+    return call.done();
+  }
   *milliseconds = std::chrono::duration<float, std::milli>(end->at - start->at).count();
   return call.done();
 }

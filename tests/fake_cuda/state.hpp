@@ -44,6 +44,7 @@ struct OpaqueEvent {
   CUcontext context;
   bool recorded = false;
   std::chrono::steady_clock::time_point at;
+  double modelled_ns = 0;
   std::uint64_t after = 0;  // the last work before it
 };
 }  // namespace carveout::cuda
@@ -97,12 +98,14 @@ struct State {
   std::recursive_mutex mutex;
   pid_t process = 0;  // that called cuInit
   bool exiting = false;
-  std::map<std::string, long> knobs{
-      {"devices", 1},      {"granularity", 2097152}, {"limit", 0},
-      {"dma-buf", 0},      {"register", 1},          {"export", 1},
-      {"vmm", 1},          {"driver", 13000},        {"copy", 1},
-      {"l2", 4194304},     {"device-copy", 1},       {"kernel-reads", 1},
-      {"kernel-writes", 1}};
+  std::map<std::string, long> knobs{{"devices", 1},       {"granularity", 2097152},
+                                    {"limit", 0},         {"dma-buf", 0},
+                                    {"register", 1},      {"export", 1},
+                                    {"vmm", 1},           {"driver", 13000},
+                                    {"copy", 1},          {"l2", 4194304},
+                                    {"device-copy", 1},   {"kernel-reads", 1},
+                                    {"kernel-writes", 1}, {"model", 0},
+                                    {"vmm-l2", 1}};
   std::set<std::string> hidden;
   std::map<std::string, int> calls;
   std::map<std::string, Failure> failures;
@@ -127,6 +130,7 @@ struct State {
   std::vector<Fill> fills;  // asked for, and not done yet
   std::vector<Work> busy;
   std::uint64_t last_work = 0;
+  double modelled_ns = 0;  // what the work would have taken: see clock_model.cpp
   std::set<CUmodule> modules;
   std::set<CUevent> events;
 
@@ -143,6 +147,10 @@ State& state();
 }
 
 [[nodiscard]] long knob(const std::string& name);
+// The time that the modelled GPU takes, which the knob "model" has events tell.
+void model_reading(CUdeviceptr from, std::size_t size, std::uint64_t passes);
+void model_moving(std::size_t size);
+void model_loads(CUdeviceptr from, std::uint64_t steps);
 // Answers `result`, and remembers what the caller should not have done.
 CUresult broken(const std::string& rule, CUresult result);
 [[nodiscard]] int live(const State& all);

@@ -125,6 +125,7 @@ FAKE_CUDA_EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from,
   finish_fills();
   begin_work(to, size);
   begin_work(from, size);
+  model_moving(size);
   if (knob("device-copy") != 0) std::memcpy(address(to), address(from), size);
   return call.done();
 }

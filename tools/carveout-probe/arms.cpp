@@ -68,6 +68,11 @@ Result<Memory> take_ordinary(Engine& engine, const ArmPlan& plan, Bytes size,
 
 }  // namespace
 
+std::vector<std::string> default_sources(EngineKind engine) {
+  if (engine == EngineKind::kGpu) return {"cuda", "daemon"};
+  return {"daemon"};
+}
+
 std::vector<ArmPlan> plan_arms(EngineKind engine, const std::vector<std::string>& sources,
                                const std::vector<std::string>& maps) {
   std::vector<ArmPlan> plans{{kOrdinary, kOrdinary, ""}};

@@ -24,6 +24,9 @@ struct ArmSettings {
   unsigned timeout_ms = 10000;
 };
 
+// What is compared with ordinary memory unless something is said.
+[[nodiscard]] std::vector<std::string> default_sources(EngineKind engine);
+
 // One to be tried: what ArmRecord has of it.
 struct ArmPlan {
   std::string name, source, map;

@@ -14,7 +14,6 @@
 #include "base/bytes.hpp"
 #include "base/file.hpp"
 #include "base/text.hpp"
-#include "crew.hpp"
 
 namespace carveout::probe {
 namespace {
@@ -94,7 +93,7 @@ Machine host_machine() {
     machine.kernel = cat(printable(name.sysname, 100), " ", printable(name.release, 100), " ",
                          printable(name.machine, 100));
   }
-  const std::size_t count = allowed_processors().size();
+  const long count = ::sysconf(_SC_NPROCESSORS_ONLN);
   machine.processor = cat(processor_name(), ", ", count, count == 1 ? " CPU" : " CPUs");
   const long page = ::sysconf(_SC_PAGESIZE);
   machine.page_bytes = page > 0 ? static_cast<std::uint64_t>(page) : 0;

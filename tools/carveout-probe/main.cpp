@@ -15,6 +15,7 @@
 #include "exit_codes.hpp"
 #include "findings.hpp"
 #include "gpu_engine.hpp"
+#include "info_text.hpp"
 #include "lender_facts.hpp"
 #include "outcome.hpp"
 #include "page.hpp"
@@ -64,6 +65,11 @@ Result<Report> measure(Engine& engine, const Command& command, ProgressBar& bar)
   const Interrupted interrupted = [] { return g_interrupted != 0; };
   const RunSettings& run = command.run;
   const Bytes size = run.arms.size;
+  if (command.name == "info") {
+    RunSettings trial = run;
+    trial.arms.size = kSliceBytes;
+    return run_info(engine, trial);
+  }
   bar.say("taking memory and filling it ...");
   if (command.name == "latency") return run_latency(engine, run, show, interrupted);
   if (command.name == "bandwidth") {
@@ -86,6 +92,12 @@ Result<Report> measure(Engine& engine, const Command& command, ProgressBar& bar)
   return report;
 }
 
+std::string shown(const Report& report) {
+  const auto columns = static_cast<unsigned>(columns_of(STDOUT_FILENO));
+  const std::string curve = terminal_curve(report, columns);
+  return table(report) + (curve.empty() ? "" : "\n" + curve);
+}
+
 Result<void> write_files(const Command& command, const Report& report) {
   if (!command.json.empty()) {
     const Findings findings{against_ordinary(report), residencies(report), remarks(report)};
@@ -105,41 +117,36 @@ Result<void> check_files(const Command& command) {
   return {};
 }
 
+// The table first: a full disk must not take it, too.
+int report_on(const Command& command, const Report& report) {
+  const int printed = print(report.command == "info" ? info_text(report) : shown(report));
+  if (auto written = write_files(command, report); !written) return complain(written.error());
+  const Outcome outcome = outcome_of(report, command.run.arms.sources, command.require_resident);
+  if (!outcome.complaint.empty()) std::cerr << "carveout-probe: " << outcome.complaint << '\n';
+  return outcome.code != kDone ? outcome.code : printed;
+}
+
 int run_measurement(Command command) {
   if (auto files = check_files(command); !files) return complain(files.error());
-  auto chosen = choose_engine(command);
-  if (!chosen) {
-    const bool lacking = chosen.error().code == Code::kNotFound;
-    std::cerr << "carveout-probe: " << (lacking ? "waived: " : "") << chosen.error().describe()
+  auto engine = choose_engine(command);
+  if (!engine) {
+    const bool lacking = engine.error().code == Code::kNotFound;
+    std::cerr << "carveout-probe: " << (lacking ? "waived: " : "") << engine.error().describe()
               << '\n';
     return lacking ? kWaived : kFailed;
   }
-  Engine& engine = **chosen;
-  auto& sources = command.run.arms.sources;
-  if (sources.empty() && engine.kind() == EngineKind::kGpu) sources.emplace_back("cuda");
-  if (sources.empty() || sources.front() == "cuda") {
-    if (sources.size() < 2) sources.emplace_back("daemon");
-  }
+  ArmSettings& arms = command.run.arms;
+  if (arms.sources.empty()) arms.sources = default_sources((*engine)->kind());
   listen_for_interrupts();
   ProgressBar bar;
-  const bool is_info = command.name == "info";
-  if (is_info) command.run.arms.size = kSliceBytes;
-  auto report =
-      is_info ? Result<Report>(run_info(engine, command.run)) : measure(engine, command, bar);
+  auto report = measure(**engine, command, bar);
   bar.clear();
   if (!report) {
     complain(report.error());
     return report.error().code == Code::kInvalid ? kUsage : kFailed;
   }
   report->machine.lender = lender_facts(command.control);
-  const std::size_t columns = columns_of(STDOUT_FILENO);
-  const int printed =
-      print(table(*report) + terminal_curve(*report, static_cast<unsigned>(columns)));
-  // The table first: a full disk must not take it, too.
-  if (auto written = write_files(command, *report); !written) return complain(written.error());
-  const Outcome outcome = outcome_of(*report, sources, command.require_resident);
-  if (!outcome.complaint.empty()) std::cerr << "carveout-probe: " << outcome.complaint << '\n';
-  return outcome.code != kDone ? outcome.code : printed;
+  return report_on(command, *report);
 }
 
 int run_compare(const Command& command) {

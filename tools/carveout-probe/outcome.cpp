@@ -33,7 +33,9 @@ Outcome outcome_of(const Report& report, const std::vector<std::string>& sources
     return {kFailed, cat("no memory of ", source, " could be had: the table says why")};
   }
   if (!require_resident) return {};
-  for (const ArmResidency& one : residencies(report)) {
+  const auto found = residencies(report);
+  if (found.empty()) return {kRefused, "nothing was measured that could be resident"};
+  for (const ArmResidency& one : found) {
     if (one.verdict.residency == Residency::kResident) continue;
     return {kRefused, cat(report.arms[one.arm].name, " is required to be resident, and is ",
                           name_of(one.verdict.residency), ": ", one.verdict.why)};

@@ -106,8 +106,10 @@ Result<void> check_outline(const std::string& text, const std::string& name) {
     return no_result(name, "names no schema, so it is no result of carveout-probe's");
   }
   if (*outline.schema() != kResultSchema) {
-    return no_result(name, cat("is of schema ", quoted(*outline.schema()), ", this reads ",
-                               quoted(kResultSchema)));
+    Error other = no_result(name, cat("is of schema ", quoted(*outline.schema()), ", this reads ",
+                                      quoted(kResultSchema)));
+    other.code = Code::kRefused;
+    return other;
   }
   return {};
 }

@@ -29,7 +29,8 @@ struct Findings {
 Result<std::string> to_json(const Report& report, const Findings& findings);
 
 // What to_json() was given. `name` is the file's, for errors, which name the place in it and what
-// was expected there (kInvalid); see result_check.hpp for what is too large.
+// was expected there (kInvalid; kRefused for another schema); see result_check.hpp for what is too
+// large.
 Result<Report> from_json(const std::string& text, const std::string& name);
 
 // The same from the file at `path`: a regular one, or what is there to be read at once.

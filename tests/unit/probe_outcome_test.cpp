@@ -1,0 +1,70 @@
+// How a run ends, by what it has found.
+
+#include "outcome.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "exit_codes.hpp"
+#include "unit/probe_reports.hpp"
+
+namespace carveout::probe {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// Ordinary memory, and one arm that is read again at such a rate.
+Report with_reread(double rate) {
+  Report report = residency_report();
+  report.arms.resize(2);
+  report.series = {series_of(0, Row::kRead, report.size, 245),
+                   series_of(1, Row::kRead, report.size, 244),
+                   series_of(0, Row::kReread, report.reread_size, 810),
+                   series_of(1, Row::kReread, report.reread_size, rate)};
+  return report;
+}
+
+TEST(ProbeOutcome, IsGoodWhereAllWasMeasured) {
+  EXPECT_EQ(outcome_of(bandwidth_report(), {"memfd"}, false).code, kDone);
+  EXPECT_THAT(outcome_of(bandwidth_report(), {"memfd"}, false).complaint, IsEmpty());
+}
+
+TEST(ProbeOutcome, IsAFailureWhereAnArmEnded) {
+  const Outcome ended = outcome_of(residency_report(), {"daemon"}, false);
+  EXPECT_EQ(ended.code, kFailed);
+  EXPECT_THAT(ended.complaint, HasSubstr("daemon/register ended early: "));
+}
+
+TEST(ProbeOutcome, IsAFailureWhereASourceGaveNothing) {
+  Report report = with_reread(800);
+  EXPECT_EQ(outcome_of(report, {"daemon"}, false).code, kDone);
+  const Outcome missing = outcome_of(report, {"daemon", "drm"}, false);
+  EXPECT_EQ(missing.code, kFailed);
+  EXPECT_THAT(missing.complaint, HasSubstr("no memory of drm could be had"));
+  report.arms[0].unavailable = "no memory left";
+  const Outcome nothing = outcome_of(report, {"daemon"}, false);
+  EXPECT_EQ(nothing.code, kFailed);
+  EXPECT_THAT(nothing.complaint, HasSubstr("no memory left"));
+}
+
+TEST(ProbeOutcome, RequiresResidencyOfEveryArm) {
+  EXPECT_EQ(outcome_of(with_reread(800), {"daemon"}, true).code, kDone);
+  for (const double rate : {209.0, 244.0, 400.0}) {
+    const Outcome refused = outcome_of(with_reread(rate), {"daemon"}, true);
+    EXPECT_EQ(refused.code, kRefused) << rate;
+    EXPECT_THAT(refused.complaint,
+                AllOf(HasSubstr("daemon/vmm is required to be resident"), HasSubstr("gain")));
+    EXPECT_EQ(outcome_of(with_reread(rate), {"daemon"}, false).code, kDone);
+  }
+  Report none = with_reread(800);
+  none.arms[1].unavailable = "cuMemMap failed";
+  none.series.resize(1);
+  EXPECT_EQ(outcome_of(none, {}, true).code, kRefused) << "nothing was found to be resident";
+}
+
+}  // namespace
+}  // namespace carveout::probe
