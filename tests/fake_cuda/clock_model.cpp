@@ -27,7 +27,8 @@ bool is_kept(CUdeviceptr at) {
 }  // namespace
 
 void model_reading(CUdeviceptr from, std::size_t size, std::uint64_t passes) {
-  const bool fits = size <= static_cast<std::size_t>(knob("l2"));
+  const long kept = knob("kept") != 0 ? knob("kept") : knob("l2");
+  const bool fits = size <= static_cast<std::size_t>(kept);
   const double rate = !fits ? kStream : is_kept(from) ? kWithinL2 : kNotKept;
   state().modelled_ns += static_cast<double>(size) * static_cast<double>(passes) / rate;
 }

@@ -2,6 +2,7 @@
 // and counts as being under way until somebody waits for it.
 
 #include <algorithm>
+#include <cmath>
 #include <sstream>
 #include <string_view>
 #include <utility>
@@ -188,7 +189,8 @@ FAKE_CUDA_EXPORT CUresult cuEventElapsedTime(float* milliseconds, CUevent start,
   }
   if (!is_done(start) || !is_done(end)) return kNotReady;
   if (knob("model") != 0) {
-    *milliseconds = static_cast<float>((end->modelled_ns - start->modelled_ns) / 1e6);
+    // In whole nanoseconds: equal work takes equal time.
+    *milliseconds = static_cast<float>(std::round(end->modelled_ns - start->modelled_ns) / 1e6);
     return call.done();
   }
   *milliseconds = std::chrono::duration<float, std::milli>(end->at - start->at).count();

@@ -195,6 +195,8 @@ TEST(ProbeStatistics, WantEnoughBlocks) {
   EXPECT_EQ(found.verdict, Verdict::kInconclusive);
   EXPECT_EQ(found.wanting(), "8 blocks, of which there are 7");
   EXPECT_EQ(compare({}, {}).wanting(), "batches with a rate in both arms");
+  const std::vector<Batch> same(8, of_rate(7));
+  EXPECT_EQ(compare(same, same).wanting(), "arms that differ: these are equal in every block");
   std::vector<Batch> dead(8, of_rate(0));
   EXPECT_EQ(compare(dead, dead).verdict, Verdict::kInconclusive);
   dead[3] = of_rate(std::nan(""));

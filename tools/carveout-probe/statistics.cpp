@@ -115,6 +115,7 @@ std::string Comparison::wanting() const {
     return std::to_string(kLeastBlocks) + " blocks, of which there are " + std::to_string(blocks);
   }
   const double range = std::log1p(most) - std::log1p(least);
+  if (difference == 0 && range == 0) return "arms that differ: these are equal in every block";
   return "blocks whose differences lie within " + percent(std::abs(difference)) + ", not " +
          percent(as_part(range));
 }
