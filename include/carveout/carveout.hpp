@@ -164,7 +164,7 @@ class Opened {
   Info info_;
 };
 
-struct CarveoutCalls {
+struct CarveoutCalls {  // named as what they call. NOLINTBEGIN(readability-identifier-naming)
   using Handle = carveout_t;
   using Info = carveout_info_t;
   static constexpr auto open = &carveout_open;
@@ -173,7 +173,7 @@ struct CarveoutCalls {
   static constexpr auto watch_fd = &carveout_watch_fd;
   static constexpr auto is_lender_gone = &carveout_is_lender_gone;
   static constexpr auto after_fork_in_child = &carveout_after_fork_in_child;
-};
+};  // NOLINTEND(readability-identifier-naming)
 
 // Memory in place. Destroying it is carveout_close(): unmapped first, given back then.
 class Carveout : public Opened<CarveoutCalls> {
@@ -197,7 +197,7 @@ class Carveout : public Opened<CarveoutCalls> {
   using Opened::Opened;
 };
 
-struct PagesCalls {
+struct PagesCalls {  // named as what they call. NOLINTBEGIN(readability-identifier-naming)
   using Handle = carveout_pages_t;
   using Info = carveout_pages_info_t;
   static constexpr auto open = &carveout_pages_open;
@@ -206,7 +206,7 @@ struct PagesCalls {
   static constexpr auto watch_fd = &carveout_pages_watch_fd;
   static constexpr auto is_lender_gone = &carveout_pages_is_lender_gone;
   static constexpr auto after_fork_in_child = &carveout_pages_after_fork_in_child;
-};
+};  // NOLINTEND(readability-identifier-naming)
 
 // Slices as handles of CUDA's, for engines that map them themselves. Destroying it is
 // carveout_pages_close(): cuMemUnmap() all before.

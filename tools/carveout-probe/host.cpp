@@ -49,11 +49,12 @@ std::uint64_t size_in(const std::string& text) {
 
 std::string processor_name() {
   const auto text = read_text("/proc/cpuinfo", std::size_t{1} << 20);
-  const std::string name = text ? field_in(*text, "model name") : "";
-  // Arm's kernels write no name.
-  const std::string implementer = text && name.empty() ? field_in(*text, "CPU part") : "";
+  if (!text) return "processor";
+  std::string name = field_in(*text, "model name");
   if (!name.empty()) return name;
-  return implementer.empty() ? "processor of unknown make" : cat("CPU part ", implementer);
+  // Arm's kernels write no name.
+  name = field_in(*text, "CPU part");
+  return name.empty() ? "processor" : cat("CPU part ", name);
 }
 
 // One mapping of smaps: where it is, and its fields in bytes.
@@ -110,6 +111,7 @@ std::vector<std::uint64_t> data_caches(int processor, const std::string& root) {
     if (size != 0) by_level[first_line_of(one + "/level")] = size;
   }
   std::vector<std::uint64_t> sizes;
+  sizes.reserve(by_level.size());
   for (const auto& [level, size] : by_level)
     sizes.push_back(size);
   return sizes;

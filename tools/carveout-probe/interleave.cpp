@@ -22,6 +22,7 @@ Result<Batch> run_batch(const ArmToRun& arm) {
 std::vector<ArmRun> run_interleaved(const std::vector<ArmToRun>& arms, std::size_t blocks,
                                     const Progress& progress) {
   std::vector<ArmRun> runs;
+  runs.reserve(arms.size());
   for (const ArmToRun& arm : arms)
     runs.push_back({arm.name, {}, std::nullopt});
   std::size_t done = 0;
