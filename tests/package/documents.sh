@@ -118,7 +118,7 @@ unlike() {
 
 # The options that a guide uses and none of the programs has.
 unknown_options() {
-  grep -oE '(^|[ `(])--[a-z][a-z-]+' "$1" | grep -oE -e '--.*' | sort -u |
+  sed 's/systemd-tmpfiles --create//; s/--gtest_filter//' "$1" | grep -oE '(^|[ `(])--[a-z][a-z-]+' | grep -oE -e '--.*' | sort -u |
     while read -r option; do grep -qE -e "(^|[ ,])$option\b" "$work/helps" || echo "$option"; done
 }
 
@@ -166,6 +166,25 @@ check_probe() {
   [[ ! $(unknown_options "$root/docs/measuring.md") ]] || fail "measuring.md has $(unknown_options "$root/docs/measuring.md")"
   { cat "$root/docs/measuring.md" && echo 'carveout-probe --planted'; } >"$work/planted.md"
   [[ $(unknown_options "$work/planted.md") == --planted ]] || fail "a planted option of measuring.md is not noticed"
+  check_measuring "$root/docs/measuring.md"
+}
+
+run_example() {
+  TMPDIR=$work bash -euc 'trap "kill \$! 2>/dev/null || true" EXIT; . "$1"' - "$1" >"$work/printed" 2>&1
+}
+
+# The guide's example as it stands there, with less of everything.
+check_measuring() {
+  local all
+  all=$(cd "$build" && pwd)
+  awk '$0 == "```" { on = 0 } on; $0 == "```sh" { on = 1 }' "$1" |
+    sed -E "s|\\\$PWD/build/release|$all|; s/--size [0-9]+MiB/--size 4MiB/; s/carveout-probe (residency|bandwidth)/& --blocks 2 --repetitions 2/" >"$work/example.sh"
+  (($(grep -c carveout-probe "$work/example.sh") == 5)) || fail "the example of measuring.md cannot be read"
+  run_example "$work/example.sh" || fail "the example of measuring.md ends with $?: $(cat "$work/printed")"
+  [[ $(<"$work/printed") == *'daemon/host: inconclusive'*'first:  first.json'*'residency.json is about the processor'* ]] ||
+    fail "the example of measuring.md prints something else: $(cat "$work/printed")"
+  sed 's/carveout-probe info/carveout-probe planted/' "$work/example.sh" >"$work/planted.sh"
+  ! run_example "$work/planted.sh" || fail "a planted mistake in the example is not noticed"
 }
 
 # The fenced blocks of a language, each into a file: $work/LANGUAGE-N.
