@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Read by tests/package/run: the man page and the guide for engines, held against the header, and what
-# they show, built against the installed copy and run.
+# they show, built against the installed copy and run; the probe's page and guide, held against the probe.
 # What is set there: build here work prefix libraries cc cxx strict.
 # shellcheck disable=SC2154
 
@@ -61,6 +61,130 @@ check_man() {
   expect off -- "$work/example"
   expect "$(section EXAMPLES <"$work/page" | sed -n 's/^ *\(4194304 .*\)/\1/p')" \
     CARVEOUT=1 CARVEOUT_SOURCE=memfd CARVEOUT_MAP=host CARVEOUT_MIB=4 -- "$work/example"
+}
+
+# What carveout-probe has, a line each: its options with their defaults and its commands, by --help; the rows, by the
+# table of results.cpp; the exit codes, by their header; where the result lies for others to read.
+probe_facts() {
+  local text constant value
+  { "$build/bin/carveout-probe" --help && "$build/bin/carveout-probe" residency --help; } >"$work/help"
+  sed -nE '/^Options:/,/^$/s/^  (-h,)?(--[a-z-]+) ?(.*)$/\2 \3/p' "$work/help" | sed -E 's/  .*//; s/ \.\.\.$//' |
+    sed -E 's/^(--[a-z-]+) [^=]*=(.*)$/option \1 \2/; t; s/^(--[a-z-]+).*/option \1/' | sort -u
+  sed -nE '/^Subcommands:/,/^$/s/^  ([a-z]+) .*/command \1/p' "$work/help"
+  text=$(tr '\n' ' ' <"$1/tools/carveout-probe/results.cpp")
+  for constant in kOnce kOneWay; do
+    value=$(grep -oE "$constant = \"[^\"]*\"" <<<"$text" | grep -oE '".*"')
+    text=$(sed -E "s/, *$constant\}/, $value}/g" <<<"$text")
+  done
+  grep -oE '\{Row::k[A-Za-z]+, "[a-z_]+", "[^"]*", Unit::k[A-Za-z]+, *"[^"]*"\}' <<<"$text" |
+    sed -E 's/.*, "([a-z_]+)", "([^"]*)", Unit::k([A-Za-z]+), *"([^"]*)"\}/row|\1|\2|\3|\4/; s/GbPerSecond/GB\/s/; s/Nanoseconds/ns/; s/Milliseconds/ms/'
+  grep '^enum Exit ' "$1/tools/carveout-probe/exit_codes.hpp" | grep -oE '= [0-9]+' | sed 's/= /exit /'
+  sed -nE 's/.* kL2ClassFile = "(.*)";/file \1/p' "$1/libcarveout/client/l2_class.hpp"
+}
+
+# An entry of a rendered page as one line.
+entry() { awk -v name="       $1 " '/^       [^ ]/ { here = index($0 " ", name) == 1 } /^[^ ]/ { here = 0 } here' | tr -s ' \n' ' '; }
+entries() { grep -oE "^ {7}$1( |\$)" | tr -d ' ' | sort; }
+
+# In what the page (rendered) and the facts are unlike.
+unlike() {
+  local what name rest default title unit counted
+  while IFS= read -r what; do
+    case $what in
+      option*)
+        read -r _ name default <<<"$what"
+        rest=$(section OPTIONS <"$1" | sed 's/^ *-h, --help/       --help/' | entry "$name")
+        [[ $rest ]] || echo "no $name"
+        [[ ! $default || ! $rest || $rest == *"Default: $default."* ]] || echo "$name has not the default $default"
+        [[ $default || $rest != *Default:* ]] || echo "$name has a default"
+        ;;
+      command*) [[ $(section COMMANDS <"$1" | entry "${what#* }") ]] || echo "no command ${what#* }" ;;
+      row*)
+        IFS='|' read -r _ name title unit counted <<<"$what"
+        rest=$(section ROWS <"$1" | entry "$name")
+        [[ $rest == *"\"$title\", $unit"* && $rest == *"$counted"* ]] || echo "row $name is not \"$title\", $unit, $counted"
+        ;;
+      exit*) [[ $(section 'EXIT STATUS' <"$1" | entry "${what#* }") ]] || echo "no exit code ${what#* }" ;;
+      file*) [[ $(section FILES <"$1" | entry "${what#* }") ]] || echo "no file ${what#* }" ;;
+    esac
+  done <"$2"
+  # And nothing that the program has not.
+  diff <(section OPTIONS <"$1" | sed 's/^ *-h, --help/       --help/' | entries '--[a-z-]+') \
+    <(sed -nE 's/^option ([^ ]+).*/\1/p' "$2" | sort) | sed -n 's/^< /the program has no /p'
+  diff <(section COMMANDS <"$1" | entries '[a-z]+') <(sed -n 's/^command //p' "$2" | sort) | sed -n 's/^< /the program has no command /p'
+  diff <(section ROWS <"$1" | entries '[a-z_]+') <(sed -nE 's/^row\|([a-z_]+).*/\1/p' "$2" | sort) | sed -n 's/^< /the program has no row /p'
+  diff <(section 'EXIT STATUS' <"$1" | entries '[0-9]+') <(sed -n 's/^exit //p' "$2" | sort) | sed -n 's/^< /the program has no exit code /p'
+}
+
+# The options that a guide uses and none of the programs has.
+unknown_options() {
+  sed 's/systemd-tmpfiles --create//; s/--gtest_filter//' "$1" | grep -oE '(^|[ `(])--[a-z][a-z-]+' | grep -oE -e '--.*' | sort -u |
+    while read -r option; do grep -qE -e "(^|[ ,])$option\b" "$work/helps" || echo "$option"; done
+}
+
+check_probe() {
+  local root page planted kind
+  root=$(cd "$here/../.." && pwd)
+  command -v groff >/dev/null || { echo "waived: no groff here" && exit 77; }
+  cmake --install "$build" --component Unspecified --prefix "$work/programs" >"$work/install.log" ||
+    { cat "$work/install.log" && exit 1; }
+  page=$(find "$work/programs" -path '*/man1/carveout-probe.1')
+  [[ $page ]] || fail "carveout-probe.1 is not installed with the program"
+  groff -man -Tutf8 -ww -z "$page" >"$work/warnings" 2>&1
+  [[ ! -s $work/warnings ]] || fail "$(cat "$work/warnings")"
+
+  probe_facts "$root" >"$work/facts"
+  for kind in 'option 15' 'command 5' 'row 12' 'exit 5' 'file 1'; do
+    (($(grep -c "^${kind% *}" "$work/facts") >= ${kind#* })) || fail "the list of ${kind% *}s cannot be read: $(cat "$work/facts")"
+  done
+  rendered "$page" >"$work/page"
+  [[ ! $(unlike "$work/page" "$work/facts") ]] || fail "carveout-probe.1: $(unlike "$work/page" "$work/facts")"
+  # What was to be noticed: a change of the page, or of the program.
+  plant_probe() {
+    sed -E "$2" "$work/page" >"$work/planted"
+    sed -E "$3" "$work/facts" >"$work/planted_facts"
+    [[ $(unlike "$work/planted" "$work/planted_facts") == "$1" ]] ||
+      fail "\"$1\" is not noticed: $(unlike "$work/planted" "$work/planted_facts")"
+  }
+  plant_probe 'no --blocks' 's/^ {7}--blocks/       planted/' ''
+  plant_probe 'no --planted' '' '$a option --planted'
+  plant_probe '--blocks has not the default 9' '' 's/^(option --blocks) .*/\1 9/'
+  plant_probe '--heap has not the default system' '' 's/^(option --heap)$/\1 system/'
+  plant_probe '--size has a default' '' 's/^(option --size) .*/\1/'
+  plant_probe 'the program has no --heap' '' '/^option --heap/d'
+  plant_probe 'no command latency' 's/^ {7}latency/       Latency/' ''
+  plant_probe 'the program has no command info' '' '/^command info/d'
+  plant_probe 'row gather is not "gather of 64 KiB spans", ns, each byte once' '' 's/^(row.gather.*)GB.s/\1ns/'
+  plant_probe 'row copy_into is not "copy into", GB/s, each byte twice' '' 's/^(row.copy_into.*\|).*/\1each byte twice/'
+  plant_probe 'the program has no row claim' '' '/^row.claim/d'
+  plant_probe 'no exit code 4' '' '$a exit 4'
+  plant_probe 'the program has no exit code 77' '' '/^exit 77/d'
+  plant_probe 'no file /planted' '' 's/^file .*/file \/planted/'
+
+  for program in carveout-probe carveoutd carveoutctl; do "$build/bin/$program" --help; done >"$work/helps"
+  for program in carveout-probe\ residency carveoutctl\ status; do "$build/bin/${program% *}" "${program#* }" --help; done >>"$work/helps"
+  [[ ! $(unknown_options "$root/docs/measuring.md") ]] || fail "measuring.md has $(unknown_options "$root/docs/measuring.md")"
+  { cat "$root/docs/measuring.md" && echo 'carveout-probe --planted'; } >"$work/planted.md"
+  [[ $(unknown_options "$work/planted.md") == --planted ]] || fail "a planted option of measuring.md is not noticed"
+  check_measuring "$root/docs/measuring.md"
+}
+
+run_example() {
+  TMPDIR=$work bash -euc 'trap "kill \$! 2>/dev/null || true" EXIT; . "$1"' - "$1" >"$work/printed" 2>&1
+}
+
+# The guide's example as it stands there, with less of everything.
+check_measuring() {
+  local all
+  all=$(cd "$build" && pwd)
+  awk '$0 == "```" { on = 0 } on; $0 == "```sh" { on = 1 }' "$1" |
+    sed -E "s|\\\$PWD/build/release|$all|; s/--size [0-9]+MiB/--size 4MiB/; s/carveout-probe (residency|bandwidth)/& --blocks 2 --repetitions 2/" >"$work/example.sh"
+  (($(grep -c carveout-probe "$work/example.sh") == 5)) || fail "the example of measuring.md cannot be read"
+  run_example "$work/example.sh" || fail "the example of measuring.md ends with $?: $(cat "$work/printed")"
+  [[ $(<"$work/printed") == *'daemon/host: inconclusive'*'first:  first.json'*'residency.json is about the processor'* ]] ||
+    fail "the example of measuring.md prints something else: $(cat "$work/printed")"
+  sed 's/carveout-probe info/carveout-probe planted/' "$work/example.sh" >"$work/planted.sh"
+  ! run_example "$work/planted.sh" || fail "a planted mistake in the example is not noticed"
 }
 
 # The fenced blocks of a language, each into a file: $work/LANGUAGE-N.
