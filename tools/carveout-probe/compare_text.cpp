@@ -35,9 +35,7 @@ std::string figure(double value, Unit unit) {
 // In words that are true of rates and of times.
 std::string verdict_of(const Difference& difference) {
   const Comparison& comparison = difference.comparison;
-  if (comparison.verdict == Verdict::kInconclusive) {
-    return cat("inconclusive; wanting: ", comparison.wanting());
-  }
+  if (comparison.verdict == Verdict::kInconclusive) return "inconclusive";
   const bool more = comparison.verdict == Verdict::kMore;
   const bool faster = more == more_is_better(facts(difference.of.row).unit);
   return cat(more ? "more" : "less", faster ? ": faster" : ": slower");
@@ -166,6 +164,15 @@ std::string differences_table(const Differences& differences) {
                      verdict_of(one)});
   }
   text += differences.found.empty() ? "nothing that both have\n" : render(lines);
+  const bool is_open = std::any_of(
+      differences.found.begin(), differences.found.end(),
+      [](const Difference& one) { return one.comparison.verdict == Verdict::kInconclusive; });
+  if (is_open) {
+    text +=
+        cat("inconclusive: no difference that is larger than its range over the blocks, of "
+            "which there must be ",
+            kLeastBlocks, "; longer batches and a quieter machine make the range smaller\n");
+  }
   for (const Measured& of : differences.only_in_first)
     text += cat("only in ", first, ": ", words_of(of), "\n");
   for (const Measured& of : differences.only_in_second)

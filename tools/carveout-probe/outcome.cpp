@@ -30,7 +30,7 @@ Outcome outcome_of(const Report& report, const std::vector<std::string>& sources
     return {kFailed, cat("no ordinary memory to compare with: ", ordinary.unavailable)};
   }
   if (const std::string source = missing_source(report, sources); !source.empty()) {
-    return {kFailed, cat("no memory of ", source, " could be had: the table says why")};
+    return {kFailed, cat("no memory of ", source, " could be had: why stands above")};
   }
   if (!require_resident) return {};
   const auto found = residencies(report);
