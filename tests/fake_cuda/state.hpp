@@ -98,14 +98,23 @@ struct State {
   std::recursive_mutex mutex;
   pid_t process = 0;  // that called cuInit
   bool exiting = false;
-  std::map<std::string, long> knobs{{"devices", 1},       {"granularity", 2097152},
-                                    {"limit", 0},         {"dma-buf", 0},
-                                    {"register", 1},      {"export", 1},
-                                    {"vmm", 1},           {"driver", 13000},
-                                    {"copy", 1},          {"l2", 4194304},
-                                    {"device-copy", 1},   {"kernel-reads", 1},
-                                    {"kernel-writes", 1}, {"model", 0},
-                                    {"vmm-l2", 1}};
+  std::map<std::string, long> knobs{{"devices", 1},
+                                    {"granularity", 2097152},
+                                    {"limit", 0},
+                                    {"dma-buf", 0},
+                                    {"register", 1},
+                                    {"export", 1},
+                                    {"vmm", 1},
+                                    {"driver", 13000},
+                                    {"copy", 1},
+                                    {"l2", 4194304},
+                                    {"device-copy", 1},
+                                    {"kernel-reads", 1},
+                                    {"kernel-writes", 1},
+                                    {"model", 0},
+                                    {"vmm-l2", 1},
+                                    {"slow-host", 0},
+                                    {"longest-wait", 1000000000}};
   std::set<std::string> hidden;
   std::map<std::string, int> calls;
   std::map<std::string, Failure> failures;
