@@ -197,6 +197,7 @@ inline constexpr Entry<CUresult(CUevent, CUstream)> kEventRecord{"cuEventRecord"
                                                                  2000};
 inline constexpr Entry<CUresult(CUevent)> kEventSynchronize{"cuEventSynchronize",
                                                             "cuEventSynchronize", 2000};
+inline constexpr Entry<CUresult(CUevent)> kEventQuery{"cuEventQuery", "cuEventQuery", 2000};
 inline constexpr Entry<CUresult(float*, CUevent, CUevent)> kEventElapsedTime{
     "cuEventElapsedTime", "cuEventElapsedTime", 2000};
 

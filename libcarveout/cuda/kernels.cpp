@@ -13,8 +13,6 @@ extern const char* const kProbePtx;
 namespace {
 
 constexpr std::uint64_t kVector = 16;  // bytes that a thread loads at once
-// On each multiprocessor: 1024 threads, which every GPU has room for.
-constexpr unsigned kBlocksAtOnce = 4;
 constexpr std::size_t kMostArguments = 5;
 
 }  // namespace

@@ -55,6 +55,7 @@ decltype(kEventCreate)::Type cuEventCreate;
 decltype(kEventDestroy)::Type cuEventDestroy_v2;
 decltype(kEventRecord)::Type cuEventRecord;
 decltype(kEventSynchronize)::Type cuEventSynchronize;
+decltype(kEventQuery)::Type cuEventQuery;
 decltype(kEventElapsedTime)::Type cuEventElapsedTime;
 decltype(kMemHostRegister)::Type cuMemHostRegister_v2;
 decltype(kMemHostUnregister)::Type cuMemHostUnregister;
@@ -120,6 +121,7 @@ const auto& table() {
       known(kEventDestroy, cuEventDestroy_v2),
       known(kEventRecord, cuEventRecord),
       known(kEventSynchronize, cuEventSynchronize),
+      known(kEventQuery, cuEventQuery),
       known(kEventElapsedTime, cuEventElapsedTime),
       known(kMemHostRegister, cuMemHostRegister_v2),
       known(kMemHostUnregister, cuMemHostUnregister),

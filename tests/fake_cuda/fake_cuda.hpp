@@ -35,7 +35,9 @@ int fake_cuda_failed(const char* entry);
 // the kernels that write and copy), "kernel-reads" (1; 0: what kernels have read is wrong), "l2"
 // (bytes of the L2 cache, 4 MiB), "model" (1: events tell the time of a made GPU instead of the
 // processor's), "vmm-l2" (1; 0: that GPU's L2 keeps nothing of what is mapped as handles), "kept"
-// (bytes that it keeps; 0: as many as it says).
+// (bytes that it keeps; 0: as many as it says),
+// "slow-host" (1: events have passed whenever they are asked for), "longest-wait" (1 s: in
+// nanoseconds, what carveout_wait may be asked for).
 void fake_cuda_set(const char* knob, long value);
 // As if this driver had no such call.
 void fake_cuda_hide(const char* entry);

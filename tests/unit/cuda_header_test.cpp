@@ -72,6 +72,7 @@ SAME(kEventCreate, cuEventCreate, 2000);
 SAME(kEventDestroy, cuEventDestroy, 4000);
 SAME(kEventRecord, cuEventRecord, 2000);
 SAME(kEventSynchronize, cuEventSynchronize, 2000);
+SAME(kEventQuery, cuEventQuery, 2000);
 SAME(kMemHostRegister, cuMemHostRegister, 6050);
 SAME(kMemHostUnregister, cuMemHostUnregister, 4000);
 SAME(kMemHostGetDevicePointer, cuMemHostGetDevicePointer, 3020);

@@ -67,7 +67,7 @@ u64 nanoseconds_now() {
 #define CARVEOUT_CUDA_KERNELS_DEVICE
 #define __global__
 #define __device__
-#define __launch_bounds__(threads)
+#define __launch_bounds__(threads, blocks)
 #include "cuda/kernels/probe.cu"
 
 namespace carveout::test {

@@ -6,7 +6,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <numeric>
 #include <optional>
@@ -15,8 +17,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/text.hpp"
 #include "cpu_bench.hpp"
+#include "host.hpp"
 #include "load_chain.hpp"
+#include "unit/helpers.hpp"
 
 namespace carveout::probe {
 namespace {
@@ -47,12 +52,47 @@ TEST(ProbeCrew, EveryThreadHasItsPartAndItsProcessor) {
   EXPECT_EQ(std::set<int>(processors.begin(), processors.end()).size(), threads);
 }
 
+// Whoever begins first and whoever ends last: no thread has worked outside of the time.
+TEST(ProbeCrew, TimesAllOfItsThreads) {
+  using Clock = std::chrono::steady_clock;
+  const std::size_t threads = std::min<std::size_t>(allowed_processors().size(), 4);
+  auto crew = Crew::gather(threads);
+  ASSERT_TRUE(crew);
+  std::vector<Clock::time_point> begun(threads), ended(threads);
+  for (int round = 0; round < 200; ++round) {
+    const double seconds = crew->run([&](std::size_t number) {
+      begun[number] = Clock::now();
+      ended[number] = Clock::now();
+    });
+    const std::chrono::duration<double> worked = *std::max_element(ended.begin(), ended.end()) -
+                                                 *std::min_element(begun.begin(), begun.end());
+    ASSERT_GE(seconds, worked.count());
+  }
+}
+
+TEST(ProbeCrew, TakesTheFastestProcessorsFirst) {
+  const test::TemporaryDirectory root;
+  EXPECT_THAT(fastest_first({0, 1, 2}, root.path()), ElementsAre(0, 1, 2)) << "nothing is known";
+  // As a GB10 counts them, in small.
+  for (const int slow : {0, 1, 4, 5})
+    (void)root.file(cat("cpu", slow, "/cpu_capacity"), "718\n");
+  for (const int fast : {2, 3, 6, 7})
+    (void)root.file(cat("cpu", fast, "/cpu_capacity"), "1024\n");
+  EXPECT_THAT(fastest_first({0, 1, 2, 3, 4, 5, 6, 7}, root.path()),
+              ElementsAre(2, 3, 6, 7, 0, 1, 4, 5));
+  EXPECT_THAT(fastest_first({1, 4}, root.path()), ElementsAre(1, 4)) << "of the same speed";
+  (void)root.file("cpu8/cpufreq/cpuinfo_max_freq", "3900000\n");
+  (void)root.file("cpu9/cpufreq/cpuinfo_max_freq", "4700000\n");
+  EXPECT_THAT(fastest_first({8, 9}, root.path()), ElementsAre(9, 8));
+}
+
 TEST(ProbeCrew, LeavesItsMakerWhereItMayRun) {
   const auto before = allowed_processors();
   {
     auto crew = Crew::gather(1);
     ASSERT_TRUE(crew);
-    EXPECT_THAT(allowed_processors(), ElementsAre(before.front()));
+    EXPECT_THAT(allowed_processors(), ElementsAre(fastest_first(before, kProcessors).front()));
+    EXPECT_THAT(allowed_processors(), ElementsAre(crew->processor()));
     const Crew moved = std::move(*crew);
   }
   EXPECT_EQ(allowed_processors(), before);

@@ -242,9 +242,10 @@ TEST(ProbeGpuEngineStart, IsOfADeviceThatThereIs) {
 }
 
 TEST(ProbeGpuEngineStart, WantsEveryCall) {
-  for (const char* entry : {"cuModuleLoadData", "cuModuleUnload", "cuModuleGetFunction",
-                            "cuLaunchKernel", "cuEventCreate", "cuEventDestroy", "cuEventRecord",
-                            "cuEventSynchronize", "cuEventElapsedTime", "cuMemcpyDtoDAsync"}) {
+  for (const char* entry :
+       {"cuModuleLoadData", "cuModuleUnload", "cuModuleGetFunction", "cuLaunchKernel",
+        "cuEventCreate", "cuEventDestroy", "cuEventRecord", "cuEventSynchronize", "cuEventQuery",
+        "cuEventElapsedTime", "cuMemcpyDtoDAsync"}) {
     FakeDriver fake;
     fake.hide(entry);
     const auto engine = open_gpu_engine(0, fake.library(), kNoNvml);
@@ -253,6 +254,32 @@ TEST(ProbeGpuEngineStart, WantsEveryCall) {
     EXPECT_THAT(engine.error().describe(), HasSubstr(cat("this driver has no ", entry)));
     EXPECT_EQ(fake.live(), 0);
   }
+}
+
+// A host that is always late is waited for longer, up to a limit; any other is not.
+TEST(ProbeGpuEngineStart, WaitsUntilAllIsQueued) {
+  FakeDriver fake;
+  auto bed = make_bed(fake, kib(64));
+  ASSERT_TRUE(bed);
+  const auto read = [&bed] { return bed->bench->repeat(Row::kRead, kib(64)); };
+  const auto expect_reads = [&read](int times) {
+    for (int i = 0; i < times; ++i) {
+      const auto rate = read();
+      EXPECT_TRUE(rate) << rate.error().describe();
+    }
+  };
+  fake.set("longest-wait", 100'000);
+  expect_reads(3);
+  fake.set("slow-host", 1);
+  fake.set("longest-wait", 400'000);
+  expect_reads(3);
+  fake.set("longest-wait", 10'000'000);
+  expect_reads(20);
+  EXPECT_EQ(fake.broken_rules(), "");
+  fake.set("longest-wait", 9'999'999);
+  const auto too_long = read();
+  ASSERT_FALSE(too_long);
+  EXPECT_THAT(too_long.error().describe(), HasSubstr("the kernel carveout_wait"));
 }
 
 TEST(ProbeGpuEngineStart, KnowsItsGpu) {

@@ -38,7 +38,10 @@ class CpuEngine : public Engine {
                            : Bytes(caches_[std::min<std::size_t>(1, caches_.size() - 1)]);
   }
 
-  void note(Moment& moment) const override { (void)moment; }
+  // The governor of the processor that measures: others may have another.
+  void note(Moment& moment) const override {
+    moment.governor = host_moment(parts_.crew.processor()).governor;
+  }
 
   Result<Ordinary> ordinary(Bytes size, std::uint64_t like_pages_of) override {
     auto mapped = Anonymous::map(size, like_pages_of);

@@ -15,6 +15,10 @@ constexpr std::size_t kVector = sizeof(Vector);
 // So many at once that neither latency nor the loop's own steps are what is measured.
 constexpr std::size_t kAtOnce = 8;
 constexpr std::size_t kStep = kAtOnce * kVector;
+// Sums that a loop goes through stay in memory, and each vector is stored there and found again:
+// such loops have to be unrolled, whatever the compiler is told to optimize for.
+#define CARVEOUT_UNROLLED _Pragma("GCC unroll 8")
+static_assert(kAtOnce <= 8 && kLine / kVector <= 8);
 
 Vector load(const char* from) {
   return *reinterpret_cast<const Vector*>(from);
@@ -32,11 +36,13 @@ Vector sum_up(const char* from, std::size_t size) {
   const char* const end = from + size;
   const char* const whole = from + size / kStep * kStep;
   for (; from != whole; from += kStep) {
+    CARVEOUT_UNROLLED
     for (std::size_t i = 0; i < kAtOnce; ++i)
       sums[i] += load(from + i * kVector);
   }
   for (; from != end; from += kVector)
     sums[0] += load(from);
+  CARVEOUT_UNROLLED
   for (std::size_t i = 1; i < kAtOnce; ++i)
     sums[0] += sums[i];
   return sums[0];
@@ -62,6 +68,7 @@ void write(void* to, std::size_t size, std::uint64_t word) {
   const Vector vector = all_of(word);
   char* at = static_cast<char*>(to);
   for (char* const end = at + size; at != end; at += kLine) {
+    CARVEOUT_UNROLLED
     for (std::size_t i = 0; i < kLine; i += kVector)
       *reinterpret_cast<Vector*>(at + i) = vector;
     // Or it becomes a call of memset(), which chooses for itself what passes the caches.
@@ -73,6 +80,7 @@ void write_past_caches(void* to, std::size_t size, std::uint64_t word) {
   const Vector vector = all_of(word);
   char* at = static_cast<char*>(to);
   for (char* const end = at + size; at != end; at += kLine) {
+    CARVEOUT_UNROLLED
     for (std::size_t i = 0; i < kLine; i += kVector)
       CARVEOUT_STORE_PAST_CACHES(at + i, vector);
   }
@@ -84,8 +92,10 @@ void copy(void* to, const void* from, std::size_t size) {
   const char* source = static_cast<const char*>(from);
   for (const char* const end = source + size; source != end; source += kLine, target += kLine) {
     Vector line[kLine / kVector];
+    CARVEOUT_UNROLLED
     for (std::size_t i = 0; i < kLine / kVector; ++i)
       line[i] = load(source + i * kVector);
+    CARVEOUT_UNROLLED
     for (std::size_t i = 0; i < kLine / kVector; ++i)
       *reinterpret_cast<Vector*>(target + i * kVector) = line[i];
     asm volatile("" : : "r"(target) : "memory");  // as above

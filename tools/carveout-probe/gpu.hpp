@@ -46,7 +46,7 @@ class Gpu {
   Result<cuda::Held<cuda::CUdeviceptr>> allocate(Bytes size, std::string what) const;
 
   // How long what `queue` queues takes, by events, in nanoseconds. Waits for it.
-  Result<double> time(const std::function<Result<void>()>& queue) const;
+  Result<double> time(const std::function<Result<void>()>& queue);
   // A word for kernels to put something into: each of its bytes becomes `byte`.
   Result<void> set_word(unsigned char byte) const;
   [[nodiscard]] cuda::CUdeviceptr word() const { return own_.get<0>(); }
@@ -71,6 +71,7 @@ class Gpu {
   Result<void> make_own();
   Result<void> warm_up() const;
   Result<void> done(const char* call, cuda::CUresult answer) const;
+  Result<void> allow_for_queueing();
 
   cuda::Context context_;
   std::optional<cuda::Kernels> kernels_;
@@ -84,10 +85,12 @@ class Gpu {
   decltype(cuda::kEventDestroy)::Type* destroy_event_ = nullptr;
   decltype(cuda::kEventRecord)::Type* record_ = nullptr;
   decltype(cuda::kEventSynchronize)::Type* wait_for_ = nullptr;
+  decltype(cuda::kEventQuery)::Type* has_passed_ = nullptr;
   decltype(cuda::kEventElapsedTime)::Type* elapsed_ = nullptr;
   decltype(cuda::kCtxSynchronize)::Type* synchronize_ = nullptr;
   cuda::Held<cuda::CUevent> begin_, end_;
   cuda::Held<cuda::CUdeviceptr> own_, scratch_, spans_;
+  std::uint64_t queueing_ns_ = 100'000;
   Bytes scratch_size_;
   RandomContent scratch_content_;
   std::uint64_t span_count_ = 0;

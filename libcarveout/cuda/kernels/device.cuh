@@ -3,7 +3,12 @@
 #ifndef CARVEOUT_CUDA_KERNELS_DEVICE
 #define CARVEOUT_CUDA_KERNELS_DEVICE
 
+#include "words.hpp"
+
 using u64 = unsigned long long;
+
+constexpr unsigned kWarp = 32;
+constexpr unsigned kWarps = carveout::cuda::kBlock / kWarp;
 
 struct alignas(16) Vector {
   u64 low, high;
@@ -27,11 +32,18 @@ __device__ inline u64 load(const u64* from) {
   return load_at(__cvta_generic_to_global(from));
 }
 
-// Of all threads, to *sum. Whole warps only.
+// Of all threads of a block, to *sum: once, as additions to one word wait for each other. Whole
+// blocks only, once a kernel.
 __device__ inline void add(u64 part, u64* sum) {
-  for (unsigned distance = 16; distance > 0; distance /= 2)
+  __shared__ u64 of_warps[kWarps];
+  for (unsigned distance = kWarp / 2; distance > 0; distance /= 2)
     part += __shfl_down_sync(0xFFFFFFFFU, part, distance);
-  if (threadIdx.x % 32 == 0) atomicAdd(sum, part);
+  if (threadIdx.x % kWarp == 0) of_warps[threadIdx.x / kWarp] = part;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  for (unsigned warp = 1; warp < kWarps; ++warp)
+    part += of_warps[warp];
+  atomicAdd(sum, part);
 }
 
 __device__ inline void lower(u64 number, u64* least) {

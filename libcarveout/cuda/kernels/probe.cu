@@ -10,12 +10,13 @@
 #include "words.hpp"
 
 using carveout::cuda::kBlock;
+using carveout::cuda::kBlocksAtOnce;
 using carveout::cuda::kChaseLine;
 using carveout::cuda::kGatherSpan;
 using carveout::cuda::random_word;
 using carveout::cuda::shuffled;
 
-#define KERNEL extern "C" __global__ __launch_bounds__(kBlock) void
+#define KERNEL extern "C" __global__ __launch_bounds__(kBlock, kBlocksAtOnce) void
 
 namespace {
 
@@ -54,12 +55,18 @@ KERNEL carveout_read(const Vector* from, u64 vectors, u64 passes, u64* sum) {
     for (unsigned i = 0; i < kAtOnce; ++i)
       part += loaded[i].low + loaded[i].high;
   }
-  for (; done < all; done += step) {
-    const Vector loaded = load(from + at);
-    part += loaded.low + loaded.high;
+  // What is left, fewer loads: at once, too.
+  Vector rest[kAtOnce - 1];
+#pragma unroll
+  for (unsigned i = 0; i < kAtOnce - 1; ++i) {
+    rest[i] = done < all ? load(from + at) : Vector{0, 0};
+    done += step;
     at += step_inside;
     if (at >= vectors) at -= vectors;
   }
+#pragma unroll
+  for (unsigned i = 0; i < kAtOnce - 1; ++i)
+    part += rest[i].low + rest[i].high;
   add(part, sum);
 }
 
@@ -69,11 +76,12 @@ KERNEL carveout_gather(const char* from, const u64* offsets, u64 count, u64* sum
   for (u64 which = blockIdx.x; which < count; which += gridDim.x) {
     const u64 offset = load(offsets + which);
     const auto* const span = reinterpret_cast<const Vector*>(from + offset);
-    for (u64 at = threadIdx.x; at < kVectorsOfSpan; at += kAtOnce * kBlock) {
+#pragma unroll
+    for (unsigned at = 0; at < kVectorsOfSpan; at += kAtOnce * kBlock) {
       Vector loaded[kAtOnce];
 #pragma unroll
       for (unsigned i = 0; i < kAtOnce; ++i)
-        loaded[i] = load(span + at + i * kBlock);
+        loaded[i] = load(span + threadIdx.x + at + i * kBlock);
 #pragma unroll
       for (unsigned i = 0; i < kAtOnce; ++i)
         part += loaded[i].low + loaded[i].high;
@@ -100,8 +108,13 @@ KERNEL carveout_copy(Vector* to, const Vector* from, u64 vectors) {
     for (unsigned i = 0; i < kAtOnce; ++i)
       to[at + i * step] = loaded[i];
   }
-  for (; at < vectors; at += step)
-    to[at] = load(from + at);
+  Vector rest[kAtOnce - 1];
+#pragma unroll
+  for (unsigned i = 0; i < kAtOnce - 1; ++i)
+    if (at + i * step < vectors) rest[i] = load(from + at + i * step);
+#pragma unroll
+  for (unsigned i = 0; i < kAtOnce - 1; ++i)
+    if (at + i * step < vectors) to[at + i * step] = rest[i];
 }
 
 // What is measured is filled with.

@@ -15,6 +15,10 @@ namespace carveout::cuda {
 
 // A block of every kernel has so many threads.
 inline constexpr unsigned kBlock = 256;
+// So many blocks are launched for each multiprocessor, which every GPU has room for together: 1024
+// threads. The compiler is told, or it saves registers for more blocks, and waits for what a thread
+// has under way after every two or three loads.
+inline constexpr unsigned kBlocksAtOnce = 4;
 // What is chased through memory goes from line to line of this many bytes.
 inline constexpr std::uint64_t kChaseLine = 128;
 // What is gathered.
