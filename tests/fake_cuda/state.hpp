@@ -105,7 +105,7 @@ struct State {
                                     {"copy", 1},          {"l2", 4194304},
                                     {"device-copy", 1},   {"kernel-reads", 1},
                                     {"kernel-writes", 1}, {"model", 0},
-                                    {"vmm-l2", 1}};
+                                    {"vmm-l2", 1},        {"integrated", 0}};
   std::set<std::string> hidden;
   std::map<std::string, int> calls;
   std::map<std::string, Failure> failures;

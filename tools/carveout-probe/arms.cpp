@@ -107,6 +107,9 @@ Result<Memory> take_arm(Engine& engine, const ArmPlan& plan, const ArmSettings& 
   if (source == kSources.end() || map == kMaps.end()) {
     return Error{Code::kInvalid, 0, plan.name, "there is no such source or map"};
   }
+  if (source->source == CARVEOUT_SOURCE_CUDA) {
+    if (auto room = engine.check_room(settings.size); !room) return std::move(room).error();
+  }
   carveout::Options options;
   options.source = source->source;
   options.map = map->map;
