@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidjson/document.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 
 #include "support/daemon_process.hpp"
 #include "support/probe_schema.hpp"
+#include "support/scripted_lender.hpp"
 
 namespace carveout::test {
 namespace {
@@ -51,10 +53,17 @@ std::vector<std::size_t> batches_of(const rapidjson::Document& result, const std
 
 class Probe : public testing::Test {
  protected:
-  [[nodiscard]] std::vector<std::string> words(const std::vector<std::string>& more) const {
-    std::vector<std::string> all{CARVEOUT_PROBE,     "--engine",       "cpu",
-                                 "--socket",         daemon_.socket(), "--key-file",
-                                 daemon_.key_file(), "--control",      daemon_.control()};
+  [[nodiscard]] std::vector<std::string> words(const std::vector<std::string>& more,
+                                               const std::string& socket = "") const {
+    std::vector<std::string> all{CARVEOUT_PROBE,
+                                 "--engine",
+                                 "cpu",
+                                 "--socket",
+                                 socket.empty() ? daemon_.socket() : socket,
+                                 "--key-file",
+                                 daemon_.key_file(),
+                                 "--control",
+                                 daemon_.control()};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
@@ -109,7 +118,8 @@ TEST_F(Probe, MeasuresResidency) {
                                  file("r.json"), "--html", file("r.html")});
   EXPECT_EQ(outcome.code, 0) << outcome.error;
   EXPECT_EQ(validate_against_schema(read_file(file("r.json"))), "");
-  EXPECT_THAT(outcome.output, AllOf(HasSubstr("Residency in"), HasSubstr("MiB"), HasSubstr("GB/s")));
+  EXPECT_THAT(outcome.output,
+              AllOf(HasSubstr("Residency in"), HasSubstr("MiB"), HasSubstr("GB/s")));
   EXPECT_THAT(read_file(file("r.html")),
               AllOf(HasSubstr("<svg"), HasSubstr("daemon/host"), HasSubstr("</html>")));
   struct stat status {};
@@ -172,6 +182,27 @@ TEST_F(Probe, EndsTheArmWhoseLenderIsKilledAndReportsTheRest) {
   EXPECT_THAT(batches_of(result, "ordinary"), Each(60)) << "the rest is whole";
   EXPECT_THAT(batches_of(result, "daemon/host"), Each(Lt(60U)));
   EXPECT_THAT(running.printed(), AllOf(HasSubstr("daemon/host ended early"), HasSubstr("gather")));
+}
+
+// A lender of another make that lends what it has not sealed, and takes it away.
+TEST_F(Probe, EndsTheArmWhoseMemoryIsCutShortAndReportsTheRest) {
+  const UniqueFd memory(::memfd_create("unsealed", MFD_CLOEXEC));
+  constexpr std::uint64_t kLent = 2 * kSlice;
+  ASSERT_EQ(::ftruncate(memory.get(), kLent), 0);
+  const ScriptedLender lender(
+      file("other.sock"),
+      std::vector<Answer>{{{{R"({"ok": true, "base": 0, "size": 4194304})", {memory.get()}}}}});
+  const Running running(words({"bandwidth", "--size", "4MiB", "--repetitions", "3", "--blocks",
+                               "60", "--json", file("c.json")},
+                              file("other.sock")),
+                        file("probe.log"));
+  running.wait_until_it_has_memory();
+  ASSERT_EQ(::ftruncate(memory.get(), 0), 0);
+  EXPECT_EQ(running.wait(), 1) << running.printed();
+  const auto result = parse(read_file(file("c.json")));
+  EXPECT_THAT(arm_of(result, "daemon/host")["ended"].GetString(),
+              HasSubstr("was taken away while it was measured"));
+  EXPECT_THAT(batches_of(result, "ordinary"), Each(60)) << "the rest is whole";
 }
 
 TEST_F(Probe, ReportsWhatItHasWhenInterrupted) {

@@ -93,6 +93,11 @@ std::vector<ArmPlan> plan_arms(EngineKind engine, const std::vector<std::string>
 }
 
 Result<void> Memory::check_lender() const {
+  if (guard_.is_lost()) {
+    return Error{Code::kClosed, 0, record_.name,
+                 "the memory was taken away while it was measured: its lender has cut it short, or "
+                 "it is faulty (journalctl -k tells of that)"};
+  }
   if (!opened_ || !opened_->is_lender_gone()) return {};
   return Error{Code::kClosed, 0, record_.name,
                "the lender has closed the connection or was killed: is carveoutd running "
