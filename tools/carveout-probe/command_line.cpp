@@ -111,7 +111,6 @@ void declare(CLI::App& app, Command& command) {
       ->add_option_function<std::string>(
           "--require", [&command](const std::string&) { command.require_resident = true; },
           "Exit with 3 unless every memory that was lent is resident")
-      ->type_name("")
       ->check(CLI::IsMember({"resident"}));
   app.add_subcommand("latency", "Measure how long it takes to claim memory and to give it back");
   app.add_subcommand("compare", "Compare two results on file (--json), by the same rules")
