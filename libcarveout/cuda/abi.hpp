@@ -42,6 +42,7 @@ inline constexpr CUresult kNotSupported = 801;
 inline constexpr CUresult kSystemDriverMismatch = 803;
 
 inline constexpr int kAttributeMultiprocessors = 16;
+inline constexpr int kAttributeIntegrated = 18;
 inline constexpr int kAttributeL2Bytes = 38;
 inline constexpr int kAttributeVirtualMemory = 102;
 inline constexpr int kAttributePosixDescriptor = 103;

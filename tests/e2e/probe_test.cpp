@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidjson/document.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 
 #include "support/daemon_process.hpp"
 #include "support/probe_schema.hpp"
+#include "support/scripted_lender.hpp"
 
 namespace carveout::test {
 namespace {
@@ -51,10 +53,17 @@ std::vector<std::size_t> batches_of(const rapidjson::Document& result, const std
 
 class Probe : public testing::Test {
  protected:
-  [[nodiscard]] std::vector<std::string> words(const std::vector<std::string>& more) const {
-    std::vector<std::string> all{CARVEOUT_PROBE,     "--engine",       "cpu",
-                                 "--socket",         daemon_.socket(), "--key-file",
-                                 daemon_.key_file(), "--control",      daemon_.control()};
+  [[nodiscard]] std::vector<std::string> words(const std::vector<std::string>& more,
+                                               const std::string& socket = "") const {
+    std::vector<std::string> all{CARVEOUT_PROBE,
+                                 "--engine",
+                                 "cpu",
+                                 "--socket",
+                                 socket.empty() ? daemon_.socket() : socket,
+                                 "--key-file",
+                                 daemon_.key_file(),
+                                 "--control",
+                                 daemon_.control()};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
@@ -118,7 +127,8 @@ TEST_F(Probe, MeasuresResidency) {
                                  file("r.json"), "--html", file("r.html")});
   EXPECT_EQ(outcome.code, 0) << outcome.error;
   EXPECT_EQ(validate_against_schema(read_file(file("r.json"))), "");
-  EXPECT_THAT(outcome.output, AllOf(HasSubstr("resident"), HasSubstr("MiB"), HasSubstr("GB/s")));
+  EXPECT_THAT(outcome.output,
+              AllOf(HasSubstr("Residency in"), HasSubstr("MiB"), HasSubstr("GB/s")));
   EXPECT_THAT(read_file(file("r.html")),
               AllOf(HasSubstr("<svg"), HasSubstr("daemon/host"), HasSubstr("</html>")));
   struct stat status {};
@@ -150,11 +160,20 @@ class Running {
   void signal(int number) const { ASSERT_EQ(::kill(pid_, number), 0); }
   [[nodiscard]] int wait() const { return wait_for(pid_); }
   [[nodiscard]] std::string printed() const { return read_file(log_); }
+  [[nodiscard]] pid_t pid() const { return pid_; }
 
  private:
   std::string log_;
   pid_t pid_ = -1;
 };
+
+// By the line SigIgn of /proc/PID/status: hexadecimal, signal 1 lowest.
+bool is_ignored(int number, const std::string& status) {
+  const auto at = status.find("SigIgn:");
+  if (at == std::string::npos) return false;
+  const auto set = std::stoull(status.substr(at + 7), nullptr, 16);
+  return (set >> static_cast<unsigned>(number - 1) & 1U) != 0;
+}
 
 // What is mapped stays usable, so only the connection tells.
 TEST_F(Probe, EndsTheArmWhoseLenderIsKilledAndReportsTheRest) {
@@ -174,8 +193,30 @@ TEST_F(Probe, EndsTheArmWhoseLenderIsKilledAndReportsTheRest) {
   EXPECT_THAT(running.printed(), AllOf(HasSubstr("daemon/host ended early"), HasSubstr("gather")));
 }
 
+// A lender of another make that lends what it has not sealed, and takes it away.
+TEST_F(Probe, EndsTheArmWhoseMemoryIsCutShortAndReportsTheRest) {
+  const UniqueFd memory(::memfd_create("unsealed", MFD_CLOEXEC));
+  constexpr std::uint64_t kLent = 2 * kSlice;
+  ASSERT_EQ(::ftruncate(memory.get(), kLent), 0);
+  const ScriptedLender lender(
+      file("other.sock"),
+      std::vector<Answer>{{{{R"({"ok": true, "base": 0, "size": 4194304})", {memory.get()}}}}});
+  const Running running(words({"bandwidth", "--size", "4MiB", "--repetitions", "3", "--blocks",
+                               "60", "--json", file("c.json")},
+                              file("other.sock")),
+                        file("probe.log"));
+  running.wait_until_it_has_memory();
+  ASSERT_EQ(::ftruncate(memory.get(), 0), 0);
+  EXPECT_EQ(running.wait(), 1) << running.printed();
+  const auto result = parse(read_file(file("c.json")));
+  EXPECT_THAT(arm_of(result, "daemon/host")["ended"].GetString(),
+              HasSubstr("was taken away while it was measured"));
+  EXPECT_THAT(batches_of(result, "ordinary"), Each(60)) << "the rest is whole";
+}
+
 TEST_F(Probe, ReportsWhatItHasWhenInterrupted) {
-  for (const int number : {SIGINT, SIGTERM}) {
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    ASSERT_NE(::signal(number, SIG_DFL), SIG_ERR) << "whatever these tests were started with";
     const Running running(
         words({"bandwidth", "--size", "4MiB", "--blocks", "9999", "--json", file("i.json")}),
         file("probe.log"));
@@ -185,6 +226,65 @@ TEST_F(Probe, ReportsWhatItHasWhenInterrupted) {
     const std::string text = read_file(file("i.json"));
     EXPECT_EQ(validate_against_schema(text), "");
     EXPECT_THAT(arm_of(parse(text), "ordinary")["ended"].GetString(), StartsWith("interrupted"));
+  }
+}
+
+// nohup, and what a script has in its background.
+TEST_F(Probe, IgnoresWhatItWasStartedToIgnore) {
+  for (const int number : {SIGHUP, SIGINT}) {
+    ASSERT_NE(::signal(number, SIG_IGN), SIG_ERR);
+    const Running running(
+        words({"bandwidth", "--size", "4MiB", "--blocks", "9999", "--json", file("n.json")}),
+        file("probe.log"));
+    ASSERT_NE(::signal(number, SIG_DFL), SIG_ERR);
+    running.wait_until_it_has_memory();
+    running.signal(number);
+    const std::string status = "/proc/" + std::to_string(running.pid()) + "/status";
+    EXPECT_TRUE(is_ignored(number, read_file(status)));
+    ASSERT_NE(::signal(SIGTERM, SIG_DFL), SIG_ERR);
+    running.signal(SIGTERM);
+    EXPECT_EQ(running.wait(), 1) << running.printed();
+  }
+}
+
+// What reads the table is gone before it is there.
+TEST_F(Probe, WritesItsFilesThoughNobodyReadsTheTable) {
+  int ends[2] = {-1, -1};
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  UniqueFd output(ends[1]);
+  { const UniqueFd closed(ends[0]); }
+  const std::vector<std::string> all = words({"bandwidth", "--size", "2MiB", "--repetitions", "1",
+                                              "--json", file("p.json"), "--html", file("p.html")});
+  const pid_t pid = spawn(all, output.get(), output.get());
+  output.reset();
+  EXPECT_EQ(wait_for(pid), 1) << "the table was not written";
+  EXPECT_EQ(validate_against_schema(read_file(file("p.json"))), "");
+  EXPECT_THAT(read_file(file("p.html")), HasSubstr("</html>"));
+}
+
+// A shell has opened the file for standard output: both are in it, one after the other.
+TEST_F(Probe, WritesItsJsonBehindTheTable) {
+  write_file(file("both"), "", 0600);
+  const UniqueFd output(::open(file("both").c_str(), O_WRONLY | O_CLOEXEC));
+  const pid_t pid =
+      spawn(words({"bandwidth", "--size", "2MiB", "--repetitions", "1", "--json", "/dev/stdout"}),
+            output.get(), -1);
+  EXPECT_EQ(wait_for(pid), 0);
+  const std::string both = read_file(file("both"));
+  EXPECT_THAT(both, StartsWith("carveout-probe "));
+  const auto begin = both.find("\n{");
+  ASSERT_NE(begin, std::string::npos);
+  EXPECT_EQ(validate_against_schema(both.substr(begin)), "");
+}
+
+TEST_F(Probe, SaysWhereNothingCanBePrinted) {
+  const UniqueFd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  for (const std::vector<std::string>& what :
+       {std::vector<std::string>{"--help"}, {"--version"}, {"info"}}) {
+    write_file(file("said"), "", 0600);
+    const UniqueFd said(::open(file("said").c_str(), O_WRONLY | O_CLOEXEC));
+    EXPECT_EQ(wait_for(spawn(words(what), full.get(), said.get())), 1) << what.front();
+    EXPECT_THAT(read_file(file("said")), HasSubstr("cannot be written to standard output"));
   }
 }
 

@@ -17,8 +17,8 @@ namespace carveout::fake_cuda {
 namespace {
 
 // Attributes of a real one that it has nothing of.
-constexpr std::array kNone{kAttributeIntegrated, kAttributeCapabilityMajor,
-                           kAttributeCapabilityMinor, kAttributeSameHostPointer};
+constexpr std::array kNone{kAttributeCapabilityMajor, kAttributeCapabilityMinor,
+                           kAttributeSameHostPointer};
 constexpr int kMultiprocessors = 3;
 
 bool is_device(CUdevice device) {
@@ -133,6 +133,8 @@ FAKE_CUDA_EXPORT CUresult cuDeviceGetAttribute(int* value, int attribute, CUdevi
     *value = static_cast<int>(knob("vmm"));
   } else if (attribute == kAttributePosixDescriptor) {
     *value = static_cast<int>(knob("export"));
+  } else if (attribute == kAttributeIntegrated) {
+    *value = static_cast<int>(knob("integrated"));
   } else if (attribute == kAttributeL2Bytes) {
     *value = static_cast<int>(knob("l2"));
   } else if (attribute == kAttributeMultiprocessors) {

@@ -33,9 +33,9 @@ int fake_cuda_failed(const char* entry);
 // (1), "export" (1), "vmm" (1), "driver" (13000), "copy" (1; 0: cuMemcpyDtoH says
 // that it did, and did not), "device-copy" (the same of cuMemcpyDtoD), "kernel-writes" (the same of
 // the kernels that write and copy), "kernel-reads" (1; 0: what kernels have read is wrong), "l2"
-// (bytes of the L2 cache, 4 MiB), "model" (1: events tell the time of a made GPU instead of the
-// processor's), "vmm-l2" (1; 0: that GPU's L2 keeps nothing of what is mapped as handles), "kept"
-// (bytes that it keeps; 0: as many as it says),
+// (bytes of the L2 cache, 4 MiB), "integrated" (0; 1: its memory is the host's), "model" (1: events
+// tell the time of a made GPU instead of the processor's), "vmm-l2" (1; 0: that GPU's L2 keeps
+// nothing of what is mapped as handles), "kept" (bytes that it keeps; 0: as many as it says),
 // "slow-host" (1: events have passed whenever they are asked for), "longest-wait" (1 s: in
 // nanoseconds, what carveout_wait may be asked for).
 void fake_cuda_set(const char* knob, long value);

@@ -106,7 +106,8 @@ struct State {
                                     {"device-copy", 1},   {"kernel-reads", 1},
                                     {"kernel-writes", 1}, {"model", 0},
                                     {"vmm-l2", 1},        {"kept", 0},
-                                    {"slow-host", 0},     {"longest-wait", 1000000000}};
+                                    {"slow-host", 0},     {"longest-wait", 1000000000},
+                                    {"integrated", 0}};
   std::set<std::string> hidden;
   std::map<std::string, int> calls;
   std::map<std::string, Failure> failures;

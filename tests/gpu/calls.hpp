@@ -7,7 +7,6 @@
 
 namespace carveout::cuda {
 
-inline constexpr int kAttributeIntegrated = 18;
 inline constexpr int kAttributeCapabilityMajor = 75;
 inline constexpr int kAttributeCapabilityMinor = 76;
 inline constexpr int kAttributeSameHostPointer = 91;

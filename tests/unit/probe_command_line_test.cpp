@@ -118,16 +118,21 @@ TEST(ProbeCommandLine, MistakesAreNamed) {
   EXPECT_THAT(refused({"bandwidth", "--source", "disk"}), HasSubstr("disk"));
   EXPECT_THAT(refused({"bandwidth", "--map", "mmap"}), HasSubstr("mmap"));
   EXPECT_THAT(refused({"bandwidth", "--size", "many"}), HasSubstr("many"));
-  EXPECT_THAT(refused({"bandwidth", "--size", "0"}), HasSubstr("cannot be measured"));
+  EXPECT_THAT(refused({"bandwidth", "--size", "0"}), HasSubstr("say 1 to 1024 GiB"));
   EXPECT_THAT(refused({"bandwidth", "--size", "2TiB"}), HasSubstr("--size"));
   EXPECT_THAT(refused({"bandwidth", "--blocks", "0"}), HasSubstr("--blocks"));
   EXPECT_THAT(refused({"bandwidth", "--blocks", "-8"}), HasSubstr("--blocks"));
   EXPECT_THAT(refused({"bandwidth", "--require", "resident"}), HasSubstr("--require"));
-  EXPECT_THAT(refused({"residency", "--require", "fast"}), HasSubstr("--require"));
+  EXPECT_THAT(refused({"residency", "--require", "fast"}),
+              AllOf(HasSubstr("--require"), HasSubstr("fast not in {resident}")));
   EXPECT_THAT(refused({"compare", "one.json"}), HasSubstr("FILES"));
   EXPECT_THAT(refused({"compare", "1", "2", "3"}), HasSubstr("3"));
   EXPECT_THAT(refused({"info", "--html", "x"}), HasSubstr("info has no page"));
   EXPECT_THAT(refused({"bandwidth", "--json", "x", "--html", "x"}), HasSubstr("the same file"));
+  EXPECT_THAT(refused({"bandwidth", "--json", "x", "--html", "./x"}), HasSubstr("the same file"));
+  EXPECT_THAT(refused({"compare", "a", "b", "--json", "./b"}),
+              HasSubstr("--json would take the place of b, which is compared"));
+  EXPECT_EQ(good({"bandwidth", "--json", "/dev/null", "--html", "/dev/null"}).html, "/dev/null");
   const std::string more = std::to_string(allowed_processors().size() + 1);
   EXPECT_THAT(refused({"bandwidth", "--threads", more.c_str()}),
               HasSubstr("this process may run on"));
@@ -147,7 +152,8 @@ TEST(ProbeProgress, IsALineThatFits) {
   EXPECT_EQ(progress_line(5, 10, 7.9, 54), "[##########          ] 50 %, about 8 s left");
   EXPECT_EQ(progress_line(10, 10, 3, 54), "[####################] 100 %");
   EXPECT_EQ(progress_line(0, 0, 0, 54), "[####################] 100 %");
-  for (const std::size_t columns : {44U, 60U, 80U, 134U, 300U}) {
+  EXPECT_EQ(progress_line(5, 10, 7.9, 20), "50 %") << "no room for a bar";
+  for (const std::size_t columns : {4U, 20U, 43U, 44U, 60U, 80U, 134U, 300U}) {
     EXPECT_LE(progress_line(1, 100000, 3600, columns).size(), columns);
   }
 }

@@ -120,6 +120,8 @@ TEST(ProbeCpuKernels, FollowPointers) {
   EXPECT_EQ(chase(line(0), 0), line(0));
   EXPECT_EQ(chase(line(0), 3), line(3));
   EXPECT_EQ(chase(line(0), 4'000'001), line(2));
+  *line(2) = 0;
+  EXPECT_EQ(chase(line(0), 4'000'001), nullptr) << "and goes nowhere from there";
 }
 
 }  // namespace

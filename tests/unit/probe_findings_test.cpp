@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "probe_reports.hpp"
@@ -103,6 +104,49 @@ TEST(ProbeFindings, JudgeNothingThatWasNotMeasured) {
   ASSERT_THAT(alone, SizeIs(1));
   EXPECT_EQ(alone[0].verdict.residency, Residency::kInconclusive);
   EXPECT_THAT(alone[0].verdict.why, HasSubstr("ordinary memory was not measured"));
+}
+
+// On a GPU whose memory has more than half of its L2's rate, the time that a pass takes to begin is
+// a gain of much the same size for both, if there is little else to a pass.
+TEST(ProbeFindings, JudgeNothingByAStreamThatTheCacheHolds) {
+  Report report = residency_report();
+  const auto set = [&report](std::size_t arm, Row row, Bytes size, double rate) {
+    for (Series& series : report.series) {
+      if (series.arm != arm || series.row != row || series.size != size) continue;
+      for (Batch& batch : series.batches)
+        batch.median = rate;
+    }
+  };
+  const auto rates_over = [&](Bytes stream) {
+    for (Series& series : report.series)
+      if (series.row == Row::kRead) series.size = stream;
+    report.size = stream;
+    const double begun_ns = 4000;
+    for (const auto& [arm, rate] : {std::pair<std::size_t, double>{0, 5000}, {1, 3000}}) {
+      const auto bytes = static_cast<double>(stream.count());
+      set(arm, Row::kReread, report.reread_size, rate);
+      set(arm, Row::kRead, stream, bytes / (bytes / rate + begun_ns));
+    }
+    return residencies(report).at(0).verdict;
+  };
+  const ResidencyVerdict held = rates_over(mib(16));
+  EXPECT_EQ(held.lent.verdict, Verdict::kMore);
+  EXPECT_GT(held.lent.difference, held.ordinary.difference / 2) << "what would be resident";
+  EXPECT_EQ(held.residency, Residency::kInconclusive);
+  EXPECT_THAT(held.why, AllOf(HasSubstr("16 MiB is less than 4 times the GPU's L2 (24 MiB)"),
+                              HasSubstr("take --size 96MiB or more")));
+  EXPECT_NE(rates_over(mib(95)).why.find("is less than"), std::string::npos);
+  EXPECT_EQ(rates_over(mib(96)).why.find("is less than"), std::string::npos);
+  report.machine.cache_bytes.clear();
+  EXPECT_EQ(rates_over(mib(16)).why.find("is less than"), std::string::npos) << "not known";
+}
+
+TEST(ProbeFindings, JudgeAProcessorByItsSecondCache) {
+  const std::vector<std::uint64_t> caches{kib(48).count(), mib(2).count(), mib(480).count()};
+  EXPECT_EQ(judged_cache(EngineKind::kCpu, caches), mib(2));
+  EXPECT_EQ(judged_cache(EngineKind::kCpu, {kib(48).count()}), kib(48));
+  EXPECT_EQ(judged_cache(EngineKind::kGpu, {mib(24).count()}), mib(24));
+  EXPECT_EQ(judged_cache(EngineKind::kGpu, {}), Bytes(0));
 }
 
 // --- remarks ---

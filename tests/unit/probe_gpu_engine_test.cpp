@@ -76,6 +76,28 @@ class ProbeGpuEngine : public testing::Test {
   Bed bed_;
 };
 
+// Where the GPU's memory is the host's, the kernel would kill for it.
+TEST_F(ProbeGpuEngine, AsksTheHostForWhatItHasOfIt) {
+  fake_.set("integrated", 1);
+  make();
+  const int calls = fake_.calls("cuMemAlloc");
+  constexpr Bytes kTooMuch = gib(1 << 20);
+  const auto room = bed_.engine->check_room(kTooMuch);
+  const auto memory = bed_.engine->ordinary(kTooMuch, 0);
+  ASSERT_FALSE(room);
+  ASSERT_FALSE(memory);
+  for (const Error& error : {room.error(), memory.error()}) {
+    EXPECT_EQ(error.code, Code::kExhausted);
+    EXPECT_THAT(error.describe(), HasSubstr("say a smaller --size"));
+  }
+  EXPECT_EQ(fake_.calls("cuMemAlloc"), calls) << "nothing was asked of the driver";
+  EXPECT_TRUE(bed_.engine->check_room(kSize));
+  bed_ = {};
+  fake_.set("integrated", 0);
+  make();
+  EXPECT_TRUE(bed_.engine->check_room(kTooMuch)) << "it is the driver's to refuse";
+}
+
 TEST_F(ProbeGpuEngine, MeasuresEveryRowInAnyOrder) {
   make();
   const std::vector<Row> rows = bed_.engine->rows();

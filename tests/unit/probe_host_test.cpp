@@ -81,7 +81,8 @@ TEST(ProbeHost, OrdinaryMemoryIsOfThePagesThatWereAskedFor) {
 TEST(ProbeHost, MoreOrdinaryMemoryThanThereIsIsRefused) {
   const auto mapped = Anonymous::map(Bytes(std::uint64_t{1} << 46));
   ASSERT_FALSE(mapped);
-  EXPECT_THAT(mapped.error().describe(), HasSubstr("65536 GiB of ordinary memory"));
+  EXPECT_THAT(mapped.error().describe(),
+              AllOf(HasSubstr("65536 GiB of ordinary memory"), HasSubstr("say a smaller --size")));
 }
 
 TEST(ProbeHost, KnowsItself) {

@@ -6,11 +6,13 @@
 #include <gtest/gtest.h>
 #include <rapidjson/document.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <functional>
 #include <limits>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "base/file.hpp"
@@ -254,6 +256,22 @@ TEST(ProbeResultFile, IsReadFromItsPath) {
   const auto fifo = read_report(directory.path("fifo"));
   ASSERT_FALSE(fifo) << "and nobody was waited for";
   EXPECT_THAT(fifo.error().describe(), HasSubstr("is not JSON"));
+  // As a shell's <(...): open, and nothing in it yet.
+  carveout::test::Pipe pipe = carveout::test::make_pipe();
+  std::thread writer([&pipe] {
+    const std::string text = json_of(made_latency());
+    for (std::size_t at = 0; at < text.size(); at += 1000) {
+      const std::string part = text.substr(at, 1000);
+      EXPECT_EQ(::write(pipe.write_end.get(), part.data(), part.size()),
+                static_cast<ssize_t>(part.size()));
+      std::this_thread::yield();
+    }
+    pipe.write_end.reset();
+  });
+  const auto piped = read_report(cat("/proc/self/fd/", pipe.read_end.get()));
+  writer.join();
+  ASSERT_TRUE(piped) << piped.error().describe();
+  expect_same(*piped, made_latency());
   const auto endless = read_report("/dev/zero");
   ASSERT_FALSE(endless);
   EXPECT_THAT(endless.error().describe(), HasSubstr("/dev/zero: is larger than 64 MiB"));

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <vector>
 
 namespace carveout::probe {
@@ -201,6 +202,39 @@ TEST(ProbeStatistics, WantEnoughBlocks) {
   EXPECT_EQ(compare(dead, dead).verdict, Verdict::kInconclusive);
   dead[3] = of_rate(std::nan(""));
   EXPECT_EQ(compare(dead, dead).blocks, 0U);
+}
+
+// A file may say anything. What is computed of it stays finite, and proves nothing.
+TEST(ProbeStatistics, TakeNoFigureThatNoMemoryHas) {
+  const double most = std::numeric_limits<double>::max();
+  const double least = std::numeric_limits<double>::denorm_min();
+  EXPECT_EQ(median({most, most}), most);
+  EXPECT_EQ(summarize_arm(std::vector<Batch>(8, of_rate(most))).median, most);
+  const std::vector<Batch> sound(8, of_rate(200));
+  for (const double rate : {most, least, 1e13, 1e-13, -200.0, -0.0, HUGE_VAL, std::nan("")}) {
+    const std::vector<Batch> odd(8, of_rate(rate));
+    for (const Comparison& found : {compare(sound, odd), compare(odd, sound), compare(odd, odd)}) {
+      EXPECT_EQ(found.verdict, Verdict::kInconclusive) << rate;
+      EXPECT_EQ(found.difference, 0) << rate;
+      EXPECT_EQ(found.wanting(), "batches with a rate in both arms") << rate;
+    }
+    EXPECT_EQ(judge({odd, sound}, {odd, sound}).residency, Residency::kInconclusive) << rate;
+  }
+  const Comparison far =
+      compare(std::vector<Batch>(8, of_rate(1e-12)), std::vector<Batch>(8, of_rate(1e12)));
+  EXPECT_EQ(far.verdict, Verdict::kMore);
+  EXPECT_NEAR(far.difference, 1e24, 1e15);
+}
+
+TEST(ProbeStatistics, WantWhatIsWantingAndNotTheSameAgain) {
+  const std::vector<Batch> same(8, of_rate(200));
+  EXPECT_EQ(compare(same, same).wanting(), "a difference: by their median the blocks have none");
+  // A difference of 0.03 %, and a range of as much and a little more.
+  std::vector<Batch> close = same;
+  for (std::size_t i = 0; i < close.size(); ++i)
+    close[i] = of_rate(200.06 + (i % 2 == 0 ? 0.04 : -0.04));
+  EXPECT_EQ(compare(same, close).wanting(),
+            "blocks whose differences lie within 0.03 %, not 0.04 %");
 }
 
 // --- residency ---

@@ -187,6 +187,23 @@ TEST(ProbeWriteFile, FollowsASymbolicLink) {
   EXPECT_THAT(names_in(directory.path("deep")), ElementsAre("a.json"));
 }
 
+TEST(ProbeWriteFile, KnowsAFileByEachOfItsNames) {
+  const TemporaryDirectory directory;
+  const std::string there = directory.file("deep/a.json", "");
+  ASSERT_EQ(::symlink("deep", directory.path("link").c_str()), 0);
+  ASSERT_EQ(::symlink("deep/a.json", directory.path("file").c_str()), 0);
+  const std::string twins[] = {there, directory.path("deep/../deep//a.json"),
+                               directory.path("link/a.json"), directory.path("file")};
+  for (const std::string& one : twins)
+    EXPECT_TRUE(are_one_file(there, one)) << one;
+  // Neither is there yet.
+  EXPECT_TRUE(are_one_file(directory.path("deep/b"), directory.path("link/./b")));
+  EXPECT_TRUE(are_one_file("not-there", "./not-there"));
+  EXPECT_FALSE(are_one_file(there, directory.path("deep/b")));
+  EXPECT_FALSE(are_one_file("/dev/null", "/dev/null")) << "takes both";
+  EXPECT_FALSE(are_one_file("", "")) << "no file at all";
+}
+
 TEST(ProbeWriteFile, WritesIntoAPipe) {
   const TemporaryDirectory directory;
   const std::string path = directory.path("fifo");
@@ -210,9 +227,11 @@ TEST(ProbeWriteFile, WritesIntoAPipe) {
 TEST(ProbeWriteFile, WritesIntoAnOpenFileByItsDescriptor) {
   const TemporaryDirectory directory;
   const std::string path = directory.file("out", "");
-  const UniqueFd out(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+  // As `> out` opens it: what is opened anew begins at its beginning.
+  const UniqueFd out(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  ASSERT_EQ(::write(out.get(), "table\n", 6), 6);
   ASSERT_TRUE(write_file("/proc/self/fd/" + std::to_string(out.get()), "json"));
-  EXPECT_EQ(*read_text(path, 100), "json");
+  EXPECT_EQ(*read_text(path, 100), "table\njson");
   struct stat by_path {
   }, by_descriptor{};
   ASSERT_EQ(::stat(path.c_str(), &by_path), 0);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "room.hpp"
 
 namespace carveout::probe {
 namespace {
@@ -34,7 +35,9 @@ Result<Anonymous> Anonymous::map(Bytes size, std::uint64_t page_bytes) {
   void* address = MAP_FAILED;
   const bool huge = page_bytes >= kHugePage;
   if (huge) address = map_pages(size, MAP_HUGETLB);
+  // Huge pages were set aside; others are the kernel's to find, who kills where there are none.
   if (address == MAP_FAILED) {
+    if (auto room = check_room(size); !room) return std::move(room).error();
     address = map_pages(size, 0);
     if (address != MAP_FAILED && page_bytes != 0) {
       (void)::madvise(address, size.count(), huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);

@@ -93,6 +93,11 @@ std::vector<ArmPlan> plan_arms(EngineKind engine, const std::vector<std::string>
 }
 
 Result<void> Memory::check_lender() const {
+  if (guard_.is_lost()) {
+    return Error{Code::kClosed, 0, record_.name,
+                 "the memory was taken away while it was measured: its lender has cut it short, or "
+                 "it is faulty (journalctl -k tells of that)"};
+  }
   if (!opened_ || !opened_->is_lender_gone()) return {};
   return Error{Code::kClosed, 0, record_.name,
                "the lender has closed the connection or was killed: is carveoutd running "
@@ -106,6 +111,9 @@ Result<Memory> take_arm(Engine& engine, const ArmPlan& plan, const ArmSettings& 
   const auto map = named(kMaps, plan.map);
   if (source == kSources.end() || map == kMaps.end()) {
     return Error{Code::kInvalid, 0, plan.name, "there is no such source or map"};
+  }
+  if (source->source == CARVEOUT_SOURCE_CUDA) {
+    if (auto room = engine.check_room(settings.size); !room) return std::move(room).error();
   }
   carveout::Options options;
   options.source = source->source;

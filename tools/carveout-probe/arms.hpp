@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine.hpp"
+#include "loss_guard.hpp"
 #include "results.hpp"
 
 namespace carveout::probe {
@@ -47,11 +48,12 @@ class Memory {
       : record_(std::move(record)),
         owner_(std::move(owner)),
         opened_(std::move(opened)),
-        place_(place) {}
+        place_(place),
+        guard_(opened_ ? LossGuard(place.host, place.size) : LossGuard()) {}
 
   [[nodiscard]] const ArmRecord& record() const { return record_; }
   [[nodiscard]] const Place& place() const { return place_; }
-  // kClosed, and what that means, once the lender is gone.
+  // kClosed, and what that means, once the lender is gone or has taken the memory away.
   [[nodiscard]] Result<void> check_lender() const;
 
  private:
@@ -59,6 +61,7 @@ class Memory {
   std::shared_ptr<void> owner_;
   std::optional<carveout::Carveout> opened_;
   Place place_;
+  LossGuard guard_;  // goes before the memory
 };
 
 // Takes one. `like_pages_of`: see Engine::ordinary(). The error is why it cannot be had.

@@ -8,6 +8,7 @@
 #include "crew.hpp"
 #include "exit_codes.hpp"
 #include "version.hpp"
+#include "write_file.hpp"
 
 namespace carveout::probe {
 namespace {
@@ -19,12 +20,15 @@ constexpr const char* kAbout =
     "its range over the blocks.";
 
 constexpr std::uint64_t kMostBlocks = 10000;
+constexpr Bytes kMostSize = gib(1 << 10);
 
 // A whole number of slices, as it is lent.
 std::string read_size(const std::string& text, Bytes& size) {
   const auto parsed = parse_bytes(text);
   if (!parsed) return parsed.error().describe();
-  if (*parsed == Bytes(0) || *parsed > gib(1 << 10)) return text + " cannot be measured";
+  if (*parsed == Bytes(0) || *parsed > kMostSize) {
+    return cat(text, " cannot be measured: say 1 to ", format_bytes(kMostSize));
+  }
   size = Slices::holding(*parsed).bytes();
   return "";
 }
@@ -104,14 +108,10 @@ void declare(CLI::App& app, Command& command) {
   app.add_subcommand("residency",
                      "Measure whether the GPU's L2 (the processor's caches) keep the memory: "
                      "rereading working sets of many sizes")
-      ->add_option(
-          "--require",
-          [&command](const CLI::results_t& words) {
-            command.require_resident = words.front() == "resident";
-            return command.require_resident;
-          },
+      ->add_option_function<std::string>(
+          "--require", [&command](const std::string&) { command.require_resident = true; },
           "Exit with 3 unless every memory that was lent is resident")
-      ->type_name("resident");
+      ->check(CLI::IsMember({"resident"}));
   app.add_subcommand("latency", "Measure how long it takes to claim memory and to give it back");
   app.add_subcommand("compare", "Compare two results on file (--json), by the same rules")
       ->add_option("FILES", command.files, "A.json B.json")
@@ -135,8 +135,10 @@ std::string mistake_in(const Command& command) {
   const bool measures = command.name != "info" && command.name != "compare";
   if (!measures && !command.html.empty())
     return cat(command.name, " has no page: leave out --html");
-  if (!command.json.empty() && command.json == command.html) {
-    return "--json and --html name the same file";
+  if (are_one_file(command.json, command.html)) return "--json and --html name the same file";
+  for (const std::string& file : command.files) {
+    if (are_one_file(command.json, file))
+      return cat("--json would take the place of ", printable(file, 100), ", which is compared");
   }
   const std::size_t processors = allowed_processors().size();
   if (command.run.threads > processors) {

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string_view>
+#include <tuple>
 
 #include "base/text.hpp"
 
@@ -126,14 +128,22 @@ class Sides {
   std::vector<std::string> remarks_;
 };
 
-const Series* find_measured(const Report& report, const Measured& of) {
+// What of a run has something, each by what it is of. A file may hold very many.
+using MeasuredSeries = std::map<std::tuple<std::string_view, Row, Bytes>, const Series*>;
+
+MeasuredSeries measured_of(const Report& report) {
+  MeasuredSeries all;
   for (const Series& one : report.series) {
-    if (one.row == of.row && one.size == of.size && !one.batches.empty() &&
-        report.arms.at(one.arm).name == of.arm) {
-      return &one;
-    }
+    if (one.batches.empty()) continue;
+    all.emplace(std::tuple(std::string_view(report.arms.at(one.arm).name), one.row, one.size),
+                &one);
   }
-  return nullptr;
+  return all;
+}
+
+const Series* find_measured(const MeasuredSeries& in, const Measured& of) {
+  const auto found = in.find({of.arm, of.row, of.size});
+  return found == in.end() ? nullptr : found->second;
 }
 
 // Calls `visit` with each series that has something, and what it is of.
@@ -160,8 +170,9 @@ Result<Differences> compare_reports(const Report& a, const std::string& name_a, 
                      .only_in_first = {},
                      .only_in_second = {},
                      .remarks = sides.remarks()};
+  const MeasuredSeries all_in_a = measured_of(a), all_in_b = measured_of(b);
   each_measured(a, [&](const Series& in_a, const Measured& of) {
-    if (const Series* in_b = find_measured(b, of)) {
+    if (const Series* in_b = find_measured(all_in_b, of)) {
       result.found.push_back({of, summarize_arm(in_a.batches), summarize_arm(in_b->batches),
                               compare(in_a.batches, in_b->batches)});
     } else {
@@ -169,7 +180,7 @@ Result<Differences> compare_reports(const Report& a, const std::string& name_a, 
     }
   });
   each_measured(b, [&](const Series& /*in_b*/, const Measured& of) {
-    if (find_measured(a, of) == nullptr) result.only_in_second.push_back(of);
+    if (find_measured(all_in_a, of) == nullptr) result.only_in_second.push_back(of);
   });
   return result;
 }

@@ -1,6 +1,5 @@
 #include "cpu_engine.hpp"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/text.hpp"
@@ -31,12 +30,7 @@ class CpuEngine : public Engine {
 
   void describe(Machine& machine) const override { machine.cache_bytes = caches_; }
 
-  // A processor's last cache is often others', too, and in a virtual machine its size says little:
-  // the verdict is about level 2, which is the processor's own.
-  [[nodiscard]] Bytes cache() const override {
-    return caches_.empty() ? Bytes(0)
-                           : Bytes(caches_[std::min<std::size_t>(1, caches_.size() - 1)]);
-  }
+  [[nodiscard]] Bytes cache() const override { return judged_cache(EngineKind::kCpu, caches_); }
 
   // The governor of the processor that measures: others may have another.
   void note(Moment& moment) const override {

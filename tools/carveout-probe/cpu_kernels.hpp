@@ -32,7 +32,8 @@ struct CpuKernels {
   return *cpu_kernels().back();
 }
 
-// Follows pointers: each line's first word is where to go next. Where it ends up.
+// Follows pointers: each line's first word is where to go next. Where it ends up: null
+// once it has come to a null pointer.
 [[nodiscard]] const void* chase(const void* from, std::size_t steps);
 
 }  // namespace carveout::probe

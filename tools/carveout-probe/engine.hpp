@@ -67,6 +67,12 @@ class Engine {
     std::uint64_t page_bytes = 0;
   };
   virtual Result<Ordinary> ordinary(Bytes size, std::uint64_t like_pages_of) = 0;
+  // Whether the host has room for what its driver takes as ordinary memory, where that is the
+  // host's own (a GPU that has none): asked before it is.
+  [[nodiscard]] virtual Result<void> check_room(Bytes size) const {
+    (void)size;
+    return {};
+  }
   // kInvalid where the engine does not see the memory.
   virtual Result<std::unique_ptr<Bench>> bench(const Place& place) = 0;
 };

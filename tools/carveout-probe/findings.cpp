@@ -149,6 +149,17 @@ void remark_pages(const Report& report, std::vector<std::string>& remarks) {
                         "huge pages (vm.nr_hugepages) so that all have the same."));
 }
 
+bool is_less_than_a_stream(Bytes size, Bytes cache) {
+  return size.count() / kStreamOfCache < cache.count();
+}
+
+// As a shell takes it: without the space.
+std::string enough_for(Bytes cache) {
+  std::string enough = format_bytes(Slices::holding(Bytes(cache.count() * kStreamOfCache)).bytes());
+  std::erase(enough, ' ');
+  return enough;
+}
+
 void remark_stream(const Report& report, std::vector<std::string>& remarks) {
   const auto& caches = report.machine.cache_bytes;
   const bool streams =
@@ -157,15 +168,24 @@ void remark_stream(const Report& report, std::vector<std::string>& remarks) {
                series.row != Row::kReread && facts(series.row).unit == Unit::kGbPerSecond;
       });
   if (caches.empty() || !streams) return;
-  const std::uint64_t largest = *std::max_element(caches.begin(), caches.end());
-  if (report.size.count() / kStreamOfCache >= largest) return;
-  // As a shell takes it: without the space.
-  std::string enough = format_bytes(Slices::holding(Bytes(largest * kStreamOfCache)).bytes());
-  std::erase(enough, ' ');
+  const Bytes largest(*std::max_element(caches.begin(), caches.end()));
+  if (!is_less_than_a_stream(report.size, largest)) return;
   remarks.push_back(cat("The stream of ", format_bytes(report.size), " is less than ",
-                        kStreamOfCache, " times the largest cache (", format_bytes(Bytes(largest)),
-                        "): part of the stream may come from the caches. Take --size ", enough,
-                        " or more."));
+                        kStreamOfCache, " times the largest cache (", format_bytes(largest),
+                        "): part of the stream may come from the caches. Take --size ",
+                        enough_for(largest), " or more."));
+}
+
+// What comes from the cache is no stream: what is gained over it may be no more than the beginning
+// of a pass, which two memories have alike though a cache keeps only one of them.
+void withhold_without_stream(const Report& report, ResidencyVerdict& verdict) {
+  const Bytes cache = judged_cache(report.engine, report.machine.cache_bytes);
+  if (!is_less_than_a_stream(report.size, cache)) return;
+  verdict.residency = Residency::kInconclusive;
+  verdict.why =
+      cat("the stream of ", format_bytes(report.size), " is less than ", kStreamOfCache, " times ",
+          cache_of(report.engine), " (", format_bytes(cache),
+          "), and part of it may come from there: take --size ", enough_for(cache), " or more");
 }
 
 // Of one row of one arm: the sizes at which repetitions drift.
@@ -244,6 +264,7 @@ std::vector<ArmResidency> residencies(const Report& report) {
     if (!lent) continue;
     ResidencyVerdict verdict = judge(*lent, ordinary.value_or(Reads{}));
     if (!ordinary) verdict.why = "ordinary memory was not measured: there is nothing to judge by";
+    withhold_without_stream(report, verdict);
     all.push_back({arm, std::move(verdict)});
   }
   return all;

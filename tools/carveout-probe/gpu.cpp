@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "room.hpp"
 
 namespace carveout::probe {
 namespace {
@@ -50,6 +51,11 @@ Gpu::~Gpu() {
 
 Result<void> Gpu::start() {
   if (auto found = find_calls(); !found) return found;
+  int integrated = 0;
+  auto told = done(cuda::kDeviceGetAttribute.name,
+                   ask_(&integrated, cuda::kAttributeIntegrated, context_.device()));
+  if (!told) return told;
+  is_integrated_ = integrated != 0;
   auto kernels = cuda::Kernels::load(context_);
   if (!kernels) return std::move(kernels).error();
   kernels_.emplace(*std::move(kernels));
@@ -61,6 +67,7 @@ Result<void> Gpu::start() {
 
 Result<void> Gpu::find_calls() {
   cuda::Finder find(*context_.driver());
+  ask_ = find(cuda::kDeviceGetAttribute);
   allocate_ = find(cuda::kMemAlloc);
   free_ = find(cuda::kMemFree);
   set_ = find(cuda::kMemsetD8);
@@ -117,7 +124,12 @@ Result<void> Gpu::done(const char* call, CUresult answer) const {
   return context_.driver()->failed(call, answer, "the GPU's work");
 }
 
+Result<void> Gpu::check_room(Bytes size) const {
+  return is_integrated_ ? probe::check_room(size) : Result<void>();
+}
+
 Result<cuda::Held<CUdeviceptr>> Gpu::allocate(Bytes size, std::string what) const {
+  if (auto room = check_room(size); !room) return std::move(room).error();
   CUdeviceptr start = 0;
   const CUresult answer = allocate_(&start, size.count());
   if (answer != kSuccess) {

@@ -42,6 +42,8 @@ class Gpu {
   [[nodiscard]] const cuda::Context& context() const { return context_; }
   [[nodiscard]] const cuda::Kernels& kernels() const { return *kernels_; }
 
+  // Of the host, where the GPU has no memory of its own.
+  [[nodiscard]] Result<void> check_room(Bytes size) const;
   // Memory of the driver's own, for `what`. To be given back with the context entered.
   Result<cuda::Held<cuda::CUdeviceptr>> allocate(Bytes size, std::string what) const;
 
@@ -75,6 +77,8 @@ class Gpu {
 
   cuda::Context context_;
   std::optional<cuda::Kernels> kernels_;
+  bool is_integrated_ = false;  // its memory is the host's
+  decltype(cuda::kDeviceGetAttribute)::Type* ask_ = nullptr;
   decltype(cuda::kMemAlloc)::Type* allocate_ = nullptr;
   decltype(cuda::kMemFree)::Type* free_ = nullptr;
   decltype(cuda::kMemsetD8)::Type* set_ = nullptr;

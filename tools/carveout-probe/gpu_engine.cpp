@@ -77,6 +77,9 @@ class GpuEngine final : public Engine {
   [[nodiscard]] Bytes cache() const override;
   void note(Moment& moment) const override { nvml_.note(moment); }
   Result<Ordinary> ordinary(Bytes size, std::uint64_t like_pages_of) override;
+  [[nodiscard]] Result<void> check_room(Bytes size) const override {
+    return gpu_->check_room(size);
+  }
   Result<std::unique_ptr<Bench>> bench(const Place& place) override;
 
  private:

@@ -30,13 +30,17 @@ namespace {
 
 volatile std::sig_atomic_t g_interrupted = 0;
 
-// The first ends the measuring, with what there is so far; the second ends the process.
+// The first of a kind ends the measuring, with what there is so far; the second ends the process.
+// What whoever started this has it ignore (nohup, a script's background) stays ignored.
 void listen_for_interrupts() {
   struct sigaction action {};
   action.sa_handler = [](int) { g_interrupted = 1; };
   action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
-  ::sigaction(SIGINT, &action, nullptr);
-  ::sigaction(SIGTERM, &action, nullptr);
+  for (const int number : {SIGHUP, SIGINT, SIGTERM}) {
+    struct sigaction before {};
+    if (::sigaction(number, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) continue;
+    ::sigaction(number, &action, nullptr);
+  }
 }
 
 int complain(const Error& error) {
@@ -167,9 +171,9 @@ int run_compare(const Command& command) {
 int run(int argc, char** argv) {
   auto parsed = parse_command_line(argc, argv);
   if (const auto* answer = std::get_if<Answer>(&parsed)) {
-    std::cout << answer->output;
     std::cerr << answer->complaint;
-    return answer->code;
+    const int printed = print(answer->output);
+    return answer->code != kDone ? answer->code : printed;
   }
   const Command& command = std::get<Command>(parsed);
   return command.name == "compare" ? run_compare(command) : run_measurement(command);
@@ -180,6 +184,9 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   if (!carveout::fill_standard_descriptors()) return carveout::probe::kFailed;
+  // Who reads the table may leave (`| head`): the files that were asked for are written all the
+  // same.
+  ::signal(SIGPIPE, SIG_IGN);
   try {
     return carveout::probe::run(argc, argv);
   } catch (const std::exception& problem) {

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <iostream>
+#include <string_view>
 
 #include "base/text.hpp"
 
@@ -18,25 +20,32 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// A terminal that takes a line away when it is told to.
+bool can_redraw() {
+  const char* const kind = std::getenv("TERM");
+  return ::isatty(STDERR_FILENO) == 1 && (kind == nullptr || std::string_view(kind) != "dumb");
+}
+
 }  // namespace
 
 std::string progress_line(std::size_t done, std::size_t all, double seconds, std::size_t columns) {
   const std::size_t width = std::clamp<std::size_t>(columns, kTextColumns + 10, 100) - kTextColumns;
   const std::size_t full = all == 0 ? width : std::min(done, all) * width / all;
-  std::string line = cat("[", std::string(full, '#'), std::string(width - full, ' '), "] ",
-                         all == 0 ? 100 : std::min(done, all) * 100 / all, " %");
+  const std::string part = cat(all == 0 ? 100 : std::min(done, all) * 100 / all, " %");
+  std::string line = cat("[", std::string(full, '#'), std::string(width - full, ' '), "] ", part);
   if (done != 0 && done < all) {
     const double left = seconds / static_cast<double>(done) * static_cast<double>(all - done);
     line += cat(", about ", static_cast<std::uint64_t>(left) + 1, " s left");
   }
-  return line;
+  return line.size() <= columns ? line : part;
 }
 
-ProgressBar::ProgressBar() : terminal_(::isatty(STDERR_FILENO) == 1), begun_(now()) {}
+ProgressBar::ProgressBar() : terminal_(can_redraw()), begun_(now()) {}
 
 void ProgressBar::say(const std::string& what) {
   if (!terminal_) return;
-  std::cerr << "\r\x1b[K" << what << std::flush;
+  // A line that goes on in the next one could not be taken away again.
+  std::cerr << "\r\x1b[K" << what.substr(0, columns_of(STDERR_FILENO)) << std::flush;
   drawn_ = true;
 }
 

@@ -5,11 +5,12 @@
 
 namespace carveout::probe {
 
-// A bar of `columns` for a terminal: "[#####     ] 37 %, about 40 s left". Pure.
+// A bar of `columns` for a terminal: "[#####     ] 37 %, about 40 s left"; "37 %" where there is no
+// room for one. Pure.
 [[nodiscard]] std::string progress_line(std::size_t done, std::size_t all, double seconds,
                                         std::size_t columns);
 
-// Draws it on standard error, if that is a terminal, and takes it away again.
+// Draws it on standard error, if that is a terminal (and no dumb one), and takes it away again.
 class ProgressBar {
  public:
   ProgressBar();

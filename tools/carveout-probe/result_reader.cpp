@@ -1,5 +1,9 @@
 // The other way: what result_file.cpp has written.
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -11,6 +15,7 @@
 #include "base/file.hpp"
 #include "base/json.hpp"
 #include "base/text.hpp"
+#include "base/unique_fd.hpp"
 #include "result_check.hpp"
 #include "result_file.hpp"
 
@@ -174,8 +179,15 @@ Result<Report> from_json(const std::string& text, const std::string& name) {
 }
 
 Result<Report> read_report(const std::string& path) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+  if (!file) return system_error(errno, path, "cannot be opened");
+  // Whoever writes into a pipe (`compare a.json <(zcat b.json.gz)`) is waited for. One that nobody
+  // writes into was not waited for, and ends at once.
+  struct stat facts {};
+  if (::fstat(file.get(), &facts) == 0 && S_ISFIFO(facts.st_mode))
+    (void)::fcntl(file.get(), F_SETFL, 0);
   // One byte more than is read: from_json() says so of a larger file.
-  const auto text = read_text(path, kMaxResultBytes + 1);
+  const auto text = read_up_to(file.get(), kMaxResultBytes + 1, path);
   if (!text) return text.error();
   return from_json(*text, path);
 }

@@ -56,6 +56,12 @@ const char* field_suffix_of(Unit unit) {
   return unit == Unit::kGbPerSecond ? "gb_per_s" : name_of(unit);
 }
 
+Bytes judged_cache(EngineKind engine, const std::vector<std::uint64_t>& cache_bytes) {
+  if (cache_bytes.empty()) return {};
+  const std::size_t last = cache_bytes.size() - 1;
+  return Bytes(cache_bytes[engine == EngineKind::kGpu ? 0 : std::min<std::size_t>(1, last)]);
+}
+
 const Series* find(const Report& report, std::size_t arm, Row row, Bytes size) {
   for (const Series& one : report.series) {
     if (one.arm == arm && one.row == row && one.size == size) return &one;

@@ -5,6 +5,7 @@
 #include <iomanip>
 #include <limits>
 #include <locale>
+#include <numeric>
 #include <sstream>
 
 namespace carveout::probe {
@@ -29,11 +30,26 @@ double autocorrelation(std::span<const double> values) {
   return alone > 0 ? together / alone : 0;
 }
 
+// With as many digits as it takes to tell it from none.
 std::string percent(double part) {
+  const double size = std::abs(part);
+  const int digits = size >= 0.0995                 ? 0
+                     : size >= 0.00095 || size == 0 ? 1
+                     : size >= 0.000095             ? 2
+                                                    : 4;
   std::ostringstream text;
   text.imbue(std::locale::classic());
-  text << std::fixed << std::setprecision(std::abs(part) < 0.0995 ? 1 : 0) << part * 100 << " %";
+  text << std::fixed << std::setprecision(digits) << part * 100 << " %";
   return text.str();
+}
+
+// Beyond these, in whatever unit, it is no memory's: a file may say so, and what is computed of it
+// is infinite sooner or later.
+constexpr double kLeastRate = 1e-12;
+constexpr double kMostRate = 1e12;
+
+bool is_rate(double median) {
+  return median >= kLeastRate && median <= kMostRate;
 }
 
 double as_part(double logarithm) {
@@ -50,7 +66,7 @@ struct Logarithms {
 std::optional<Logarithms> differences(std::span<const Batch> first, std::span<const Batch> second) {
   std::vector<double> all;
   for (std::size_t i = 0; i < std::min(first.size(), second.size()); ++i) {
-    if (!(first[i].median > 0) || !(second[i].median > 0)) return std::nullopt;
+    if (!is_rate(first[i].median) || !is_rate(second[i].median)) return std::nullopt;
     all.push_back(std::log(second[i].median / first[i].median));
   }
   if (all.empty()) return std::nullopt;
@@ -69,7 +85,7 @@ double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   if (values.size() % 2 == 1) return *middle;
-  return (*std::max_element(values.begin(), middle) + *middle) / 2;
+  return std::midpoint(*std::max_element(values.begin(), middle), *middle);
 }
 
 Batch summarize(std::span<const double> repetitions) {
@@ -114,6 +130,7 @@ std::string Comparison::wanting() const {
   if (blocks < kLeastBlocks) {
     return std::to_string(kLeastBlocks) + " blocks, of which there are " + std::to_string(blocks);
   }
+  if (difference == 0) return "a difference: by their median the blocks have none";
   const double range = std::log1p(most) - std::log1p(least);
   if (difference == 0 && range == 0) return "arms that differ: these are equal in every block";
   return "blocks whose differences lie within " + percent(std::abs(difference)) + ", not " +

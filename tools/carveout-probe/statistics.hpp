@@ -57,7 +57,8 @@ struct Comparison {
 // The i-th batch of each is of block i. They differ only if the median of the blocks' differences
 // exceeds their range (largest minus smallest) in size; fewer than kLeastBlocks tell nothing. The
 // differences are of logarithms, so that neither arm is the measure of the other. Batches beyond
-// the shorter list are not looked at; a median that is not positive tells nothing.
+// the shorter list are not looked at; a median that no memory can have tells nothing: one that is
+// not positive, or beyond what any unit is for (1e-12 to 1e12).
 inline constexpr std::size_t kLeastBlocks = 8;
 [[nodiscard]] Comparison compare(std::span<const Batch> first, std::span<const Batch> second);
 

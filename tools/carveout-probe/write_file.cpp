@@ -7,7 +7,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
+#include <system_error>
 #include <utility>
 
 #include "base/file.hpp"
@@ -118,7 +120,8 @@ Result<void> write_file(const std::string& path, std::string_view text) {
   const auto target = find_target(path);
   if (!target) return target.error();
   if (target->in_place) {
-    const UniqueFd file(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY));
+    // At the end: behind /dev/stdout may be a file in which the table stands already.
+    const UniqueFd file(::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY));
     if (!file) return system_error(errno, path, "cannot be opened");
     return write_all(file.get(), text, path);
   }
@@ -138,6 +141,19 @@ Result<void> check_writable(const std::string& path) {
   if (target->in_place) return {};
   if (auto draft = Draft::open(path, target->file); !draft) return draft.error();
   return {};
+}
+
+bool are_one_file(const std::string& first, const std::string& second) {
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  const auto place_of = [&failed](const std::string& path) {
+    const fs::path whole = fs::absolute(path, failed);
+    return failed ? fs::path() : fs::weakly_canonical(whole, failed);
+  };
+  const fs::path place = place_of(first);
+  if (failed || place_of(second) != place || failed) return false;
+  const fs::file_status status = fs::status(place, failed);
+  return fs::is_regular_file(status) || !fs::exists(status);
 }
 
 }  // namespace carveout::probe
