@@ -197,7 +197,7 @@ TEST(ProbeStatistics, WantEnoughBlocks) {
   EXPECT_EQ(found.wanting(), "8 blocks, of which there are 7");
   EXPECT_EQ(compare({}, {}).wanting(), "batches with a rate in both arms");
   const std::vector<Batch> same(8, of_rate(7));
-  EXPECT_EQ(compare(same, same).wanting(), "arms that differ: these are equal in every block");
+  EXPECT_EQ(compare(same, same).wanting(), "a difference: by their median the blocks have none");
   std::vector<Batch> dead(8, of_rate(0));
   EXPECT_EQ(compare(dead, dead).verdict, Verdict::kInconclusive);
   dead[3] = of_rate(std::nan(""));
@@ -262,6 +262,19 @@ TEST(ProbeResidency, IsJudgedByTheGainOfReadingAgain) {
   EXPECT_EQ(judge_rates(209, 244, 820, 245, 0.01).residency, Residency::kNotResident);
   // As fast as streaming, and nothing near what ordinary memory gains.
   EXPECT_EQ(judge_rates(244, 244, 820, 245, 0.01).residency, Residency::kNotResident);
+}
+
+// A few percent stand out on a quiet machine, and are no cache's.
+TEST(ProbeResidency, IsNotFoundInAFewPercent) {
+  const ResidencyVerdict reported = judge_rates(266, 248, 1679, 257, 0.002);
+  EXPECT_EQ(reported.lent.verdict, Verdict::kMore) << "it does stand out";
+  EXPECT_EQ(reported.residency, Residency::kNotResident);
+  EXPECT_THAT(reported.why, HasSubstr("a gain of 7.3 % where ordinary memory has a gain of 553 %"));
+  const ResidencyVerdict little = judge_rates(251, 244, 251, 245, 0.001);
+  EXPECT_EQ(little.ordinary.verdict, Verdict::kMore);
+  EXPECT_EQ(little.residency, Residency::kInconclusive);
+  EXPECT_THAT(little.why, HasSubstr("too little to judge by"));
+  EXPECT_THAT(judge_rates(209, 244, 820, 245, 0.01).why, HasSubstr("a loss of 14 %"));
 }
 
 TEST(ProbeResidency, IsInconclusiveWhereNothingCanBeTold) {

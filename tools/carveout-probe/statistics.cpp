@@ -74,6 +74,20 @@ std::optional<Logarithms> differences(std::span<const Batch> first, std::span<co
   return Logarithms{median(all), *least, *most, all.size()};
 }
 
+// Below that a gain is the translations' or the DRAM pages', not a cache's: nothing to judge by.
+constexpr double kLeastOrdinaryGain = 0.1;
+// Of ordinary memory's gain: what has less of it is not kept, however quiet the machine.
+constexpr double kLeastPart = 0.1;
+
+std::string gain(double part) {
+  return part < 0 ? "a loss of " + percent(-part) : "a gain of " + percent(part);
+}
+
+Residency residency_of(double part) {
+  if (part >= 0.5) return Residency::kResident;
+  return part < kLeastPart ? Residency::kNotResident : Residency::kPartly;
+}
+
 bool is_conclusive(const Logarithms& what) {
   return what.count >= kLeastBlocks && std::abs(what.median) > what.range();
 }
@@ -132,7 +146,6 @@ std::string Comparison::wanting() const {
   }
   if (difference == 0) return "a difference: by their median the blocks have none";
   const double range = std::log1p(most) - std::log1p(least);
-  if (difference == 0 && range == 0) return "arms that differ: these are equal in every block";
   return "blocks whose differences lie within " + percent(std::abs(difference)) + ", not " +
          percent(as_part(range));
 }
@@ -141,28 +154,33 @@ ResidencyVerdict judge(const Reads& lent, const Reads& ordinary) {
   ResidencyVerdict verdict;
   verdict.lent = compare(lent.streaming, lent.reread);
   verdict.ordinary = compare(ordinary.streaming, ordinary.reread);
+  const double ordinary_gain = verdict.ordinary.difference;
   if (verdict.ordinary.verdict != Verdict::kMore) {
     verdict.why = "ordinary memory shows no gain in being read again at this size";
     return verdict;
   }
-  const double half = verdict.ordinary.difference / 2;
-  const std::string gain = "a gain of " + percent(verdict.lent.difference) +
-                           " where ordinary memory has " + percent(verdict.ordinary.difference);
+  if (ordinary_gain < kLeastOrdinaryGain) {
+    verdict.why = "ordinary memory has " + gain(ordinary_gain) +
+                  " only in being read again at this size: too little to judge by";
+    return verdict;
+  }
+  const std::string both =
+      gain(verdict.lent.difference) + " where ordinary memory has " + gain(ordinary_gain);
   const auto found = differences(lent.streaming, lent.reread);
   switch (verdict.lent.verdict) {
     case Verdict::kMore:
-      verdict.residency =
-          verdict.lent.difference >= half ? Residency::kResident : Residency::kPartly;
-      verdict.why = gain;
+      verdict.residency = residency_of(verdict.lent.difference / ordinary_gain);
+      verdict.why = both;
       break;
     case Verdict::kLess:
       verdict.residency = Residency::kNotResident;
-      verdict.why = "read again it is slower than streamed: " + gain;
+      verdict.why = "read again it is slower than streamed: " + both;
       break;
     case Verdict::kInconclusive:
-      if (found && found->count >= kLeastBlocks && as_part(found->median + found->range()) < half) {
+      if (found && found->count >= kLeastBlocks &&
+          as_part(found->median + found->range()) < ordinary_gain / 2) {
         verdict.residency = Residency::kNotResident;
-        verdict.why = "no gain that stands out, and none of half of ordinary memory's: " + gain;
+        verdict.why = "no gain that stands out, and none of half of ordinary memory's: " + both;
       } else {
         verdict.why =
             "rereading and streaming cannot be told apart; wanting: " + verdict.lent.wanting();

@@ -77,9 +77,9 @@ struct ResidencyVerdict {
 
 // Whether the GPU's L2 (or the processor's caches) keep what is lent, by the gain of rereading over
 // streaming. Resident: it stands above streaming, and has at least half of ordinary memory's gain.
-// Partly: less than half. Not resident: it is below streaming, or what it may have of a gain (its
-// median and its range) is less than half of ordinary memory's. Inconclusive: they cannot be told
-// apart, or ordinary memory itself shows no gain.
+// Partly: at least a tenth. Not resident: less, or it is below streaming, or what it may have of a
+// gain (its median and its range) is less than half of ordinary memory's. Inconclusive: they cannot
+// be told apart, or ordinary memory itself gains less than 10 %. (docs/decisions/0009)
 [[nodiscard]] ResidencyVerdict judge(const Reads& lent, const Reads& ordinary);
 
 }  // namespace carveout::probe
