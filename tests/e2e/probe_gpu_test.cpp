@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <rapidjson/document.h>
 
+#include <algorithm>
+
 #include "support/daemon_process.hpp"
 #include "support/probe_schema.hpp"
 
@@ -31,20 +33,16 @@ class ProbeGpu : public testing::Test {
   [[nodiscard]] Outcome probe(const std::string& knobs,
                               const std::vector<std::string>& more) const {
     std::vector<std::string> all = over_the_fake(knobs);
-    const std::vector<std::string> own{CARVEOUT_PROBE,
-                                       "--engine",
-                                       "gpu",
-                                       "--socket",
-                                       daemon_.socket(),
-                                       "--key-file",
-                                       daemon_.key_file(),
-                                       "--control",
-                                       daemon_.control(),
-                                       "--repetitions",
-                                       "2",
-                                       "--size",
-                                       "8MiB"};
-    all.insert(all.end(), own.begin(), own.end());
+    for (const std::string& word :
+         {std::string(CARVEOUT_PROBE), std::string("--engine"), std::string("gpu"),
+          std::string("--socket"), daemon_.socket(), std::string("--key-file"), daemon_.key_file(),
+          std::string("--control"), daemon_.control(), std::string("--repetitions"),
+          std::string("2")}) {
+      all.push_back(word);
+    }
+    if (std::find(more.begin(), more.end(), "--size") == more.end()) {
+      all.insert(all.end(), {"--size", "8MiB"});
+    }
     all.insert(all.end(), more.begin(), more.end());
     return run(all);
   }
@@ -65,9 +63,15 @@ TEST_F(ProbeGpu, MeasuresOrdinaryAndLentMemoryByEachMap) {
               AllOf(HasSubstr("ordinary"), HasSubstr("cuda/vmm"), HasSubstr("daemon/vmm"),
                     HasSubstr("cuMemcpyDtoD into"), HasSubstr("Fake GPU 0")));
   EXPECT_THAT(outcome.output, AllOf(HasSubstr("daemon/external"),
-                                    HasSubstr("daemon/register: not to be had: CARVEOUT_MAP")))
+                                    HasSubstr("daemon/register: not to be had: --map: ")))
       << "and why";
   EXPECT_EQ(validate_against_schema(read_file(file("b.json"))), "");
+}
+
+// Two arms hold the reservation's half each; the third is refused for what it is.
+TEST_F(ProbeGpu, SaysOfAMapThatCannotBeThatItCannotEvenWhereNothingIsFree) {
+  const Outcome outcome = probe(kKept, {"bandwidth", "--size", "32MiB", "--blocks", "1"});
+  EXPECT_THAT(outcome.output, HasSubstr("daemon/register: not to be had: --map: "));
 }
 
 TEST_F(ProbeGpu, SaysThatTheL2KeepsWhatItKeeps) {

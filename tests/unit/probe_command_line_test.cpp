@@ -48,7 +48,7 @@ TEST(ProbeCommandLine, Defaults) {
   const Command command = good({"bandwidth"});
   EXPECT_EQ(command.name, "bandwidth");
   EXPECT_EQ(command.engine, "auto");
-  EXPECT_EQ(command.run.arms.size, mib(512));
+  EXPECT_EQ(command.run.arms.size, Bytes(0)) << "the engine's";
   EXPECT_EQ(command.run.blocks, kLeastBlocks);
   EXPECT_EQ(command.run.repetitions, 0U);
   EXPECT_EQ(command.run.threads, 1U);

@@ -110,7 +110,7 @@ TEST(ProbePage, BeginsWithTheVerdicts) {
   const std::string verdicts = text_of_html(part(page, "<section class=\"verdicts\"", "<section>"));
   EXPECT_LT(page.find("class=\"verdicts\""), page.find("<svg"));
   EXPECT_THAT(verdicts, HasSubstr("daemon/vmm Not resident The GPU's L2 does not keep it. Read "
-                                  "again it is slower than streamed: a gain of −14 %"));
+                                  "again it is slower than streamed: a loss of 14 %"));
   EXPECT_THAT(verdicts, HasSubstr("reread 8 MiB 209 GB/s 207–211"));
   EXPECT_THAT(verdicts, HasSubstr("streamed 256 MiB 244 GB/s 242–246"));
   EXPECT_THAT(verdicts, HasSubstr("ordinary memory’s gain +231 %"));

@@ -59,12 +59,12 @@ TEST(ProbeArms, ThatCannotBeHadSayWhy) {
       **engine, plan_arms(EngineKind::kCpu, {"daemon", "memfd", "cuda", "dma-heap"}, {}), settings);
   ASSERT_THAT(taken.records, SizeIs(5));
   EXPECT_THAT(taken.records[0].unavailable, IsEmpty());
-  EXPECT_THAT(taken.records[1].unavailable, HasSubstr("CARVEOUT_KEY_FILE"));
+  EXPECT_THAT(taken.records[1].unavailable, HasSubstr("--key-file: "));
   EXPECT_FALSE(taken.arms[1]);
   EXPECT_THAT(taken.records[2].unavailable, IsEmpty());
   EXPECT_THAT(taken.records[2].memory, HasSubstr("memfd"));
   EXPECT_THAT(taken.records[3].unavailable, Not(IsEmpty())) << "a GPU's memory, on the processor";
-  EXPECT_THAT(taken.records[4].unavailable, HasSubstr("CARVEOUT_HEAP"));
+  EXPECT_THAT(taken.records[4].unavailable, HasSubstr("--heap: "));
   EXPECT_EQ(taken.records[0].page_bytes, taken.records[2].page_bytes)
       << "ordinary memory of pages like those that were lent";
 }
@@ -75,6 +75,15 @@ TEST(ProbeSteps, OfTheTable) {
                           Step{Row::kLoad, mib(8)}));
   EXPECT_THAT(bandwidth_steps({Row::kReread, Row::kRead}, mib(4)),
               ElementsAre(Step{Row::kReread, mib(4)}, Step{Row::kRead, mib(4)}));
+}
+
+TEST(ProbeSteps, AreOverMuchMoreThanTheL2) {
+  EXPECT_EQ(default_size(EngineKind::kCpu, mib(480)), mib(512));
+  EXPECT_EQ(default_size(EngineKind::kGpu, Bytes(0)), mib(512)) << "it is not known";
+  EXPECT_EQ(default_size(EngineKind::kGpu, mib(4)), mib(512));
+  EXPECT_EQ(default_size(EngineKind::kGpu, mib(24)), mib(768)) << "GB10's";
+  EXPECT_EQ(default_size(EngineKind::kGpu, mib(50)), mib(1600));
+  EXPECT_EQ(default_size(EngineKind::kGpu, mib(128)), mib(1792)) << "no more than is lent";
 }
 
 TEST(ProbeSteps, WellInsideACache) {

@@ -64,7 +64,7 @@ TEST(ProbeTables, ShowEachRowWithMedianSpreadColdAndTheDifference) {
   EXPECT_THAT(
       words(text),
       AllOf(HasSubstr("=?: cannot be told apart"),
-            HasSubstr("told apart where \"=?\" stands (longer batches, a quieter machine)")));
+            HasSubstr("To tell \"=?\" apart (longer batches and a quieter machine help):")));
 }
 
 TEST(ProbeTables, BeginWithWhatWasRun) {

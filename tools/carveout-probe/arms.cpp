@@ -47,15 +47,29 @@ auto named(const Names& names, const std::string& name) {
                       [&name](const auto& one) { return name == one.name; });
 }
 
-Error unavailable(const carveout::Failure& failure) {
-  return Error{Code::kSystem, 0, "", failure.what(), failure.cuda_result()};
-}
+struct RowName {
+  std::string_view row;
+  std::string_view option;
+};
+// A row that begins like another comes before it.
+constexpr std::array<RowName, 9> kOptions{{{"CARVEOUT_KEY_FILE", "--key-file"},
+                                           {"CARVEOUT_KEY", "--key-file"},
+                                           {"CARVEOUT_SOCKET", "--socket"},
+                                           {"CARVEOUT_SOURCE", "--source"},
+                                           {"CARVEOUT_MAP", "--map"},
+                                           {"CARVEOUT_MIB", "--size"},
+                                           {"CARVEOUT_DRM_CARD", "--card"},
+                                           {"CARVEOUT_HEAP", "--heap"},
+                                           {"CARVEOUT_TIMEOUT_MS", "the time limit"}}};
 
-// Every page there before its size is asked for.
-void touch(const Place& place) {
-  const auto* const bytes = static_cast<const volatile char*>(place.host);
-  for (std::uint64_t at = 0; at < place.size.count(); at += 4096)
-    (void)bytes[at];
+// The library names rows of the environment, which are not read here.
+Error unavailable(const carveout::Failure& failure) {
+  std::string message = failure.what();
+  for (const auto& [row, option] : kOptions) {
+    for (auto at = message.find(row); at != std::string::npos; at = message.find(row, at))
+      message.replace(at, row.size(), option);
+  }
+  return Error{Code::kSystem, 0, "", std::move(message), failure.cuda_result()};
 }
 
 Result<Memory> take_ordinary(Engine& engine, const ArmPlan& plan, Bytes size,
@@ -90,6 +104,13 @@ std::vector<ArmPlan> plan_arms(EngineKind engine, const std::vector<std::string>
       add({cat(source, "/", map), source, map});
   }
   return plans;
+}
+
+void touch(const Place& place) {
+  if (place.host == nullptr) return;
+  const auto* const bytes = static_cast<const volatile char*>(place.host);
+  for (std::uint64_t at = 0; at < place.size.count(); at += 4096)
+    (void)bytes[at];
 }
 
 Result<void> Memory::check_lender() const {
@@ -143,6 +164,19 @@ Result<Memory> take_arm(Engine& engine, const ArmPlan& plan, const ArmSettings& 
   }
 }
 
+namespace {
+
+// Why it cannot be had: what is no way to map that memory is not for want of it, however much of it
+// others hold.
+Error why_not(Engine& engine, const ArmPlan& plan, ArmSettings settings, Error whole) {
+  if (plan.source == kOrdinary || settings.size <= kSliceBytes) return whole;
+  settings.size = kSliceBytes;
+  auto slice = take_arm(engine, plan, settings);
+  return slice ? whole : std::move(slice).error();
+}
+
+}  // namespace
+
 TakenArms take_arms(Engine& engine, const std::vector<ArmPlan>& plans,
                     const ArmSettings& settings) {
   TakenArms taken;
@@ -155,7 +189,8 @@ TakenArms take_arms(Engine& engine, const std::vector<ArmPlan>& plans,
       if ((plans[i].source == kOrdinary) != ordinary) continue;
       auto arm = take_arm(engine, plans[i], settings, pages);
       if (!arm) {
-        taken.records[i].unavailable = printable(arm.error().describe(), 1000);
+        const Error why = why_not(engine, plans[i], settings, std::move(arm).error());
+        taken.records[i].unavailable = printable(why.describe(), 1000);
         continue;
       }
       taken.records[i] = arm->record();

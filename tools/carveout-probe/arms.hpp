@@ -68,6 +68,9 @@ class Memory {
 [[nodiscard]] Result<Memory> take_arm(Engine& engine, const ArmPlan& plan,
                                       const ArmSettings& settings, std::uint64_t like_pages_of = 0);
 
+// Brings in every page that the processor sees.
+void touch(const Place& place);
+
 // Takes all. Ordinary memory is taken last, of pages like those of the first that was lent.
 // Where one cannot be had, its place in the list is the record that says why.
 struct TakenArms {

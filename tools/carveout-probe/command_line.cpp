@@ -58,7 +58,7 @@ void declare_memories(CLI::App& app, Command& command) {
          },
          "Of each memory, rounded up to whole slices of 2 MiB; also what is streamed")
       ->type_name("SIZE")
-      ->default_str(format_bytes(arms.size));
+      ->default_str("512MiB; of a GPU 32 times its L2, if that is more, up to 1792MiB");
   app.add_option("--device", arms.device, "The CUDA device's number (GPU engine)")
       ->check(CLI::Range(0, 1023))
       ->capture_default_str();
@@ -110,7 +110,7 @@ void declare(CLI::App& app, Command& command) {
                      "rereading working sets of many sizes")
       ->add_option_function<std::string>(
           "--require", [&command](const std::string&) { command.require_resident = true; },
-          "Exit with 3 unless every memory that was lent is resident")
+          "Exit with 3 unless every memory that was measured beside ordinary memory is resident")
       ->check(CLI::IsMember({"resident"}));
   app.add_subcommand("latency", "Measure how long it takes to claim memory and to give it back");
   app.add_subcommand("compare", "Compare two results on file (--json), by the same rules")
@@ -154,7 +154,6 @@ std::variant<Command, Answer> parse_command_line(int argc, const char* const* ar
   Command command;
   command.engine = "auto";
   command.control = "/run/carveoutd/control.sock";
-  command.run.arms.size = mib(512);
   CLI::App app{kAbout, "carveout-probe"};
   declare(app, command);
   const auto usage = [](const std::string& problem) {

@@ -12,8 +12,8 @@
 namespace carveout::probe {
 
 struct Command {
-  std::string name;  // info, bandwidth, residency, latency, compare
-  RunSettings run;
+  std::string name;        // info, bandwidth, residency, latency, compare
+  RunSettings run;         // arms.size is 0 where none was said
   std::string engine;      // auto, gpu, cpu
   std::string control;     // of the daemon, for its version
   std::string json, html;  // files; "" for none

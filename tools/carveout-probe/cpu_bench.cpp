@@ -200,6 +200,7 @@ Result<double> CpuBench::gather(Bytes size) {
   const std::uint64_t span = std::min(kSpan, size.count());
   const std::vector<std::uint32_t> order = load_chain(size.count() / span, seed_);
   std::vector<std::uint64_t> offsets;
+  offsets.reserve(order.size());
   for (const std::uint32_t block : order)
     offsets.push_back(block * span);
   Crew& crew = parts_.crew;

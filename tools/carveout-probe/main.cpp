@@ -141,6 +141,7 @@ int run_measurement(Command command) {
   }
   ArmSettings& arms = command.run.arms;
   if (arms.sources.empty()) arms.sources = default_sources((*engine)->kind());
+  if (arms.size == Bytes(0)) arms.size = default_size((*engine)->kind(), (*engine)->cache());
   listen_for_interrupts();
   ProgressBar bar;
   auto report = measure(**engine, command, bar);

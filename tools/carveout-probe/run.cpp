@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <set>
@@ -26,6 +27,10 @@ constexpr Bytes kLeastOfCpu = kib(16);
 constexpr Bytes kLeastOfGpu = kib(256);
 // What the table of bandwidths rereads.
 constexpr Bytes kTableReread = mib(8);
+
+// Twice, for two ways of mapping, it fits the reservation of a GB10; the library's own default.
+constexpr Bytes kLeastDefault = mib(512);
+constexpr Bytes kMostDefault = mib(1792);
 
 double seconds_since(Clock::time_point begun) {
   return std::chrono::duration<double>(Clock::now() - begun).count();
@@ -87,9 +92,9 @@ class Turns {
     }
     for (const auto& [arm, repeat] : arms) {
       report_.series.push_back({arm, step.row, step.size, {}, {}});
-      moments_.push_back(std::make_unique<std::vector<Moment>>());
+      moments_.emplace_back();
       turns_.push_back({report_.arms[arm].name, alive(arm, repeat),
-                        repetitions_for(settings_, slowest), noting(engine_, *moments_.back())});
+                        repetitions_for(settings_, slowest), noting(engine_, moments_.back())});
     }
   }
 
@@ -98,7 +103,7 @@ class Turns {
     for (std::size_t i = 0; i < runs.size(); ++i) {
       Series& series = report_.series[i];
       series.batches = std::move(runs[i].batches);
-      series.moments = std::move(*moments_[i]);
+      series.moments = std::move(moments_[i]);
       series.moments.resize(series.batches.size());
     }
     report_.ended_unix_s = unix_now();
@@ -137,7 +142,7 @@ class Turns {
   const RunSettings& settings_;
   Report& report_;
   std::vector<ArmToRun> turns_;
-  std::vector<std::unique_ptr<std::vector<Moment>>> moments_;
+  std::deque<std::vector<Moment>> moments_;  // where one is must not change
 };
 
 // Two sizes an octave: powers of two, and one and a half times those.
@@ -152,6 +157,12 @@ std::vector<Bytes> curve_sizes(Bytes least, Bytes most) {
 }
 
 }  // namespace
+
+Bytes default_size(EngineKind engine, Bytes cache) {
+  if (engine == EngineKind::kCpu) return kLeastDefault;
+  const Bytes wanted = Slices::holding(Bytes(cache.count() * 32)).bytes();
+  return std::clamp(wanted, kLeastDefault, kMostDefault);
+}
 
 std::vector<Step> bandwidth_steps(const std::vector<Row>& rows, Bytes size) {
   std::vector<Step> steps;

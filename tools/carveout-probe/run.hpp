@@ -22,10 +22,14 @@ struct RunSettings {
 
 // A row at a size, of every arm.
 struct Step {
-  Row row;
+  Row row = Row::kRead;
   Bytes size;
   bool operator==(const Step&) const = default;
 };
+
+// Of each memory, unless it is said: 512 MiB, and of a GPU 32 times its L2, if that is more, up to
+// 1792 MiB. Then hardly any of a stream is still in the L2 when it begins again.
+[[nodiscard]] Bytes default_size(EngineKind engine, Bytes cache);
 
 // What bandwidth measures: one working set that fits an L2, and the rest over all of `size`.
 [[nodiscard]] std::vector<Step> bandwidth_steps(const std::vector<Row>& rows, Bytes size);

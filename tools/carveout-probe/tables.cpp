@@ -204,10 +204,10 @@ std::string listed(std::string_view title, const std::vector<std::string>& lines
 }  // namespace
 
 std::string table(const Report& report) {
-  return cat(heading(report), "\n", verdicts(report), figures(report), missing(report),
-             listed("To be told apart where \"=?\" stands (longer batches, a quieter machine):",
-                    wanting(report)),
-             listed("To be known:", remarks(report)));
+  return cat(
+      heading(report), "\n", verdicts(report), figures(report), missing(report),
+      listed("To tell \"=?\" apart (longer batches and a quieter machine help):", wanting(report)),
+      listed("To be known:", remarks(report)));
 }
 
 }  // namespace carveout::probe

@@ -106,7 +106,7 @@ std::string l2_line(const rapidjson::Value& status) {
   }
   const auto* measured = find_member(*l2, "measured");
   if (measured == nullptr || !measured->IsTrue()) {
-    return cat("not measured: carveout-probe residency --json ", text(*l2, "file"));
+    return cat("not measured: carveout-probe residency --engine gpu --json ", text(*l2, "file"));
   }
   std::string line = verdicts(*l2);
   if (text(*l2, "engine") == "cpu") {
