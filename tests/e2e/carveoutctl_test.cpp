@@ -59,8 +59,9 @@ TEST_F(Carveoutctl, StatusSaysWhatIsKnownOfTheL2) {
   const TempDir directory;
   const std::string file = directory.file("residency.json");
   const auto row = [&] { return ctl({"status", "--probe-result", file}); };
-  EXPECT_THAT(row().output,
-              HasSubstr("not measured: carveout-probe residency --json " + file + "\n"));
+  EXPECT_THAT(
+      row().output,
+      HasSubstr("not measured: carveout-probe residency --engine gpu --json " + file + "\n"));
   EXPECT_FALSE(json({"status", "--probe-result", file, "--json"})["l2"]["measured"].GetBool());
 
   write_file(file, R"({"schema": "carveout-probe/1", "command": "residency", "engine": "gpu",

@@ -1,4 +1,5 @@
-// A libnvidia-ml.so.1 of our own, for tests only.
+// A libnvidia-ml.so.1 of our own, for tests only. Built with FAKE_NVML_OLD it knows nothing of
+// processes that draw.
 
 #include "fake_nvml.hpp"
 
@@ -20,7 +21,8 @@ namespace {
 
 struct State {
   std::map<std::string, long> knobs{{"start", 1},    {"clock", 1500}, {"memory-clock", 8000},
-                                    {"celsius", 41}, {"others", 0},   {"bus", 1}};
+                                    {"celsius", 41}, {"others", 0},   {"drawing", 0},
+                                    {"both", 0},     {"bus", 1}};
   int started = 0;
 };
 State& state() {
@@ -33,6 +35,18 @@ Return tell(const char* knob, unsigned* value) {
   if (state().started == 0) return kNotFound;
   *value = static_cast<unsigned>(state().knobs[knob]);
   return *value == 0 ? kNotSupported : kSuccess;
+}
+
+// This process, and so many whose numbers follow upon `before_first`.
+Return list(unsigned before_first, long others, unsigned* count, ProcessInfo* processes) {
+  if (state().started == 0) return kNotFound;
+  if (others < 0) return kNotSupported;
+  const unsigned room = std::exchange(*count, static_cast<unsigned>(others) + 1);
+  if (room < *count) return kInsufficientSize;
+  for (unsigned i = 1; i < *count; ++i)
+    processes[i - 1] = {before_first + i, 0, 0, 0};
+  processes[*count - 1] = {static_cast<unsigned>(::getpid()), 0, 0, 0};
+  return kSuccess;
 }
 
 }  // namespace
@@ -80,15 +94,16 @@ FAKE_NVML_EXPORT Return nvmlDeviceGetTemperature(Device, int which, unsigned* va
   return which == kTemperatureGpu ? tell("celsius", value) : kNotSupported;
 }
 
-// This process and others.
 FAKE_NVML_EXPORT Return nvmlDeviceGetComputeRunningProcesses_v3(Device, unsigned* count,
                                                                 ProcessInfo* processes) {
-  if (state().started == 0) return kNotFound;
-  const auto others = static_cast<unsigned>(state().knobs["others"]);
-  const unsigned room = std::exchange(*count, others + 1);
-  if (room < *count) return kInsufficientSize;
-  const auto self = static_cast<unsigned>(::getpid());
-  for (unsigned i = 0; i < *count; ++i)
-    processes[i] = {i == others ? self : self + 1 + i, 0, 0, 0};
-  return kSuccess;
+  return list(static_cast<unsigned>(::getpid()), state().knobs["others"], count, processes);
 }
+
+#ifndef FAKE_NVML_OLD
+FAKE_NVML_EXPORT Return nvmlDeviceGetGraphicsRunningProcesses_v3(Device, unsigned* count,
+                                                                 ProcessInfo* processes) {
+  auto& knobs = state().knobs;
+  const auto alone = static_cast<unsigned>(knobs["others"] - knobs["both"]);
+  return list(static_cast<unsigned>(::getpid()) + alone, knobs["drawing"], count, processes);
+}
+#endif

@@ -177,7 +177,7 @@ TEST_F(L2Status, SaysThatTheProcessorsCachesAreNotTheL2) {
 TEST_F(L2Status, SaysWhatToDoWithoutAFile) {
   const std::string path = directory_.path("none.json");
   EXPECT_EQ(ctl::l2_line(status_with(path, "590.10")),
-            "not measured: carveout-probe residency --json " + path);
+            "not measured: carveout-probe residency --engine gpu --json " + path);
 }
 
 TEST_F(L2Status, SaysWhyAFileCannotBeUsed) {

@@ -26,7 +26,8 @@ SAME(kDeviceByBusId, nvmlDeviceGetHandleByPciBusId_v2);
 SAME(kDriverVersion, nvmlSystemGetDriverVersion);
 SAME(kClock, nvmlDeviceGetClockInfo);
 SAME(kTemperature, nvmlDeviceGetTemperature);
-SAME(kProcesses, nvmlDeviceGetComputeRunningProcesses_v3);
+SAME(kComputing, nvmlDeviceGetComputeRunningProcesses_v3);
+SAME(kDrawing, nvmlDeviceGetGraphicsRunningProcesses_v3);
 
 #define EQUAL(ours, theirs) static_assert(static_cast<int>(nvml::ours) == static_cast<int>(theirs))
 EQUAL(kSuccess, NVML_SUCCESS);

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <string>
 
+#include "base/text.hpp"
 #include "fake_cuda/fake_driver.hpp"
 #include "fake_cuda/fake_nvml.hpp"
 #include "gpu_engine.hpp"
@@ -21,8 +22,9 @@ constexpr const char* kBus = "0000:01:00.0";
 // A copy, with a state of its own.
 class ProbeNvml : public testing::Test {
  protected:
-  ProbeNvml() : library_(directory_.path("libnvidia-ml.so.1")) {
-    std::filesystem::copy_file(CARVEOUT_FAKE_CUDA "/fake_nvml/libnvidia-ml.so.1", library_);
+  explicit ProbeNvml(const std::string& which = "fake_nvml")
+      : library_(directory_.path("libnvidia-ml.so.1")) {
+    std::filesystem::copy_file(cat(CARVEOUT_FAKE_CUDA "/", which, "/libnvidia-ml.so.1"), library_);
     handle_ = ::dlopen(library_.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (handle_ == nullptr) throw std::runtime_error(::dlerror());
   }
@@ -67,6 +69,36 @@ TEST_F(ProbeNvml, CountsAnyNumberOfProcesses) {
     set("others", others);
     EXPECT_EQ(moment_of(nvml).other_processes, others);
   }
+}
+
+// A desktop's draw, and some do both.
+TEST_F(ProbeNvml, CountsWhatDrawsAndWhatDoesBothOnce) {
+  const Nvml nvml(kBus, library_);
+  set("drawing", 2);
+  EXPECT_EQ(moment_of(nvml).other_processes, 2U);
+  set("others", 3);
+  EXPECT_EQ(moment_of(nvml).other_processes, 5U);
+  set("both", 1);
+  EXPECT_EQ(moment_of(nvml).other_processes, 4U);
+  set("drawing", 1000);
+  EXPECT_EQ(moment_of(nvml).other_processes, 1002U);
+}
+
+TEST_F(ProbeNvml, CountsWhatComputesWhereItDoesNotTellWhatDraws) {
+  set("others", 3);
+  set("drawing", -1);
+  EXPECT_EQ(moment_of(Nvml(kBus, library_)).other_processes, 3U);
+}
+
+class ProbeOldNvml : public ProbeNvml {
+ protected:
+  ProbeOldNvml() : ProbeNvml("fake_nvml_old") {}
+};
+
+TEST_F(ProbeOldNvml, CountsWhatComputes) {
+  set("others", 3);
+  set("drawing", 2);
+  EXPECT_EQ(moment_of(Nvml(kBus, library_)).other_processes, 3U);
 }
 
 // As on GB10, whose memory is the processor's, too.

@@ -158,7 +158,7 @@ TEST(ProbePage, HasEachFigureWithItsSpreadAndWhatItCounts) {
   EXPECT_THAT(text, HasSubstr("copy into GB/s; one-way: each byte copied once, though it is read "
                               "and written 11.2"));
   EXPECT_THAT(text, HasSubstr("dependent load ns; less is better 98.6"));
-  EXPECT_THAT(text, HasSubstr("Where “=?” stands, a conclusive run would need"));
+  EXPECT_THAT(text, HasSubstr("To tell “=?” apart, a run would need"));
   const std::string curve = text_of_html(html_page(residency_report()));
   EXPECT_THAT(curve, HasSubstr("256 MiB 245 243–247 244 242–246 =? 239"))
       << "the curve's own figures";

@@ -2,6 +2,8 @@
 // has said what it is:
 //   CARVEOUT_VECTOR_BYTES   16, 32 or 64
 //   CARVEOUT_STORE_PAST_CACHES(to, vector)
+//   CARVEOUT_STORED_AT_ONCE   how many copies of the vector that stores, side by side
+//   CARVEOUT_STORES_ARE_DONE()
 
 #include <cstring>
 
@@ -19,6 +21,8 @@ constexpr std::size_t kStep = kAtOnce * kVector;
 // such loops have to be unrolled, whatever the compiler is told to optimize for.
 #define CARVEOUT_UNROLLED _Pragma("GCC unroll 8")
 static_assert(kAtOnce <= 8 && kLine / kVector <= 8);
+constexpr std::size_t kStored = CARVEOUT_STORED_AT_ONCE * kVector;
+static_assert(kLine % kStored == 0);
 
 Vector load(const char* from) {
   return *reinterpret_cast<const Vector*>(from);
@@ -81,7 +85,7 @@ void write_past_caches(void* to, std::size_t size, std::uint64_t word) {
   char* at = static_cast<char*>(to);
   for (char* const end = at + size; at != end; at += kLine) {
     CARVEOUT_UNROLLED
-    for (std::size_t i = 0; i < kLine; i += kVector)
+    for (std::size_t i = 0; i < kLine; i += kStored)
       CARVEOUT_STORE_PAST_CACHES(at + i, vector);
   }
   CARVEOUT_STORES_ARE_DONE();

@@ -4,14 +4,17 @@
 #include <emmintrin.h>
 #define CARVEOUT_STORE_PAST_CACHES(to, vector) \
   _mm_stream_si128(reinterpret_cast<__m128i*>(to), (__m128i)(vector))
+#define CARVEOUT_STORED_AT_ONCE 1
 #define CARVEOUT_STORES_ARE_DONE() _mm_sfence()
 #elif defined(__aarch64__)
-// Stored in pairs; one of the two is written twice.
+// Only pairs are stored so.
 #define CARVEOUT_STORE_PAST_CACHES(to, vector) \
-  asm volatile("stnp %d0, %d1, [%2]" : : "w"((vector)[0]), "w"((vector)[1]), "r"(to) : "memory")
+  asm volatile("stnp %q0, %q0, [%1]" : : "w"(vector), "r"(to) : "memory")
+#define CARVEOUT_STORED_AT_ONCE 2
 #define CARVEOUT_STORES_ARE_DONE() asm volatile("dmb ishst" : : : "memory")
 #else
 #define CARVEOUT_STORE_PAST_CACHES(to, vector) *reinterpret_cast<Vector*>(to) = (vector)
+#define CARVEOUT_STORED_AT_ONCE 1
 #define CARVEOUT_STORES_ARE_DONE() static_cast<void>(0)
 #endif
 #define CARVEOUT_VECTOR_BYTES 16

@@ -3,6 +3,7 @@
 #include <immintrin.h>
 #define CARVEOUT_STORE_PAST_CACHES(to, vector) \
   _mm256_stream_si256(reinterpret_cast<__m256i*>(to), (__m256i)(vector))
+#define CARVEOUT_STORED_AT_ONCE 1
 #define CARVEOUT_STORES_ARE_DONE() _mm_sfence()
 #define CARVEOUT_VECTOR_BYTES 32
 #include "cpu_kernels.inl"

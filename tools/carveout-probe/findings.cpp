@@ -23,7 +23,8 @@ constexpr double kProcessesApart = 0.5;
 
 // What a stream must be of the largest cache, so that little of it can be left there from before.
 constexpr std::uint64_t kStreamOfCache = 4;
-// Above this repetitions say more of the ones before them than of the memory.
+// Above this repetitions say more of the ones before them than of the memory. Far below zero they
+// take turns, as copies do whose offsets alternate: that is no drift.
 constexpr double kDrifting = 0.5;
 // How many rows of arms a sentence names.
 constexpr std::size_t kMostNamed = 6;
@@ -201,7 +202,7 @@ std::vector<Drift> drifts(const Report& report) {
   for (const Series& series : report.series) {
     std::vector<double> lags;
     for (const Batch& batch : series.batches)
-      lags.push_back(std::abs(batch.autocorrelation));
+      lags.push_back(batch.autocorrelation);
     const double lag = median(lags);
     if (lag <= kDrifting) continue;
     auto drift = std::find_if(all.begin(), all.end(), [&series](const Drift& one) {

@@ -3,9 +3,9 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "base/text.hpp"
@@ -48,8 +48,9 @@ struct Nvml::Library {
     if (get == nullptr || get(device, which, &value) != nvml::kSuccess) return std::nullopt;
     return value;
   }
-  [[nodiscard]] std::optional<unsigned> other_processes() const {
-    auto* const get = find(nvml::kProcesses);
+  [[nodiscard]] std::optional<std::set<unsigned>> pids(
+      const nvml::Symbol<nvml::ListProcesses>& symbol) const {
+    auto* const get = find(symbol);
     if (get == nullptr) return std::nullopt;
     std::vector<nvml::ProcessInfo> processes(kProcesses);
     auto count = static_cast<unsigned>(processes.size());
@@ -60,11 +61,19 @@ struct Nvml::Library {
       answer = get(device, &count, processes.data());
     }
     if (answer != nvml::kSuccess) return std::nullopt;
-    const auto self = static_cast<unsigned>(::getpid());
-    const auto end = processes.begin() + static_cast<std::ptrdiff_t>(count);
-    return static_cast<unsigned>(
-        std::count_if(processes.begin(), end,
-                      [self](const nvml::ProcessInfo& process) { return process.pid != self; }));
+    processes.resize(count);
+    std::set<unsigned> all;
+    for (const nvml::ProcessInfo& process : processes)
+      all.insert(process.pid);
+    return all;
+  }
+  [[nodiscard]] std::optional<unsigned> other_processes() const {
+    std::optional<std::set<unsigned>> all = pids(nvml::kComputing);
+    if (!all) return std::nullopt;
+    // A desktop draws. Not every driver and GPU tells of that.
+    if (auto drawing = pids(nvml::kDrawing)) all->merge(*drawing);
+    all->erase(static_cast<unsigned>(::getpid()));
+    return static_cast<unsigned>(all->size());
   }
 
   void* const file;

@@ -23,8 +23,8 @@ class Nvml {
   ~Nvml();
 
   [[nodiscard]] std::string driver_version() const;  // "" where it is not known
-  // Clocks, temperature, and how many processes beside this one compute on it. (In a container's
-  // PID namespace the library may number processes otherwise, and count this one, too.)
+  // Clocks, temperature, and how many processes beside this one compute or draw on it. (In a
+  // container's PID namespace the library may number processes otherwise, and count this one, too.)
   void note(Moment& moment) const;
 
  private:

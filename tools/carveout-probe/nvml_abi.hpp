@@ -37,8 +37,9 @@ inline constexpr Symbol<Return(const char*, Device*)> kDeviceByBusId{
 inline constexpr Symbol<Return(char*, unsigned)> kDriverVersion{"nvmlSystemGetDriverVersion"};
 inline constexpr Symbol<Return(Device, int, unsigned*)> kClock{"nvmlDeviceGetClockInfo"};
 inline constexpr Symbol<Return(Device, int, unsigned*)> kTemperature{"nvmlDeviceGetTemperature"};
-// Since driver 510.
-inline constexpr Symbol<Return(Device, unsigned*, ProcessInfo*)> kProcesses{
-    "nvmlDeviceGetComputeRunningProcesses_v3"};
+// Since driver 510. What computes and draws is in both lists.
+using ListProcesses = Return(Device, unsigned*, ProcessInfo*);
+inline constexpr Symbol<ListProcesses> kComputing{"nvmlDeviceGetComputeRunningProcesses_v3"};
+inline constexpr Symbol<ListProcesses> kDrawing{"nvmlDeviceGetGraphicsRunningProcesses_v3"};
 
 }  // namespace carveout::probe::nvml

@@ -115,8 +115,8 @@ std::string needs(const Report& report) {
   const std::vector<std::string> sentences = wanting(report);
   if (sentences.empty()) return {};
   std::string text =
-      "<h3>Where “=?” stands: alike, as far as this run tells. To be told apart it would "
-      "need</h3>\n<ul class=\"needs note\">\n";
+      "<h3>To tell “=?” apart, a run would need (longer batches and a quieter machine "
+      "help)</h3>\n<ul class=\"needs note\">\n";
   for (const std::string& sentence : sentences)
     text += cat("<li>", escaped(sentence), "</li>\n");
   return text + "</ul>\n";
