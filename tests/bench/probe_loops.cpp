@@ -19,10 +19,10 @@
 #include <utility>
 #include <vector>
 
-#include "anonymous.hpp"
 #include "bench/probe_plain_loops.hpp"
-#include "cpu_kernels.hpp"
-#include "crew.hpp"
+#include "engines/anonymous.hpp"
+#include "engines/cpu_kernels.hpp"
+#include "engines/crew.hpp"
 #include "interleave.hpp"
 
 namespace carveout::probe {

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "cpu_engine.hpp"
+#include "engines/cpu_engine.hpp"
 #include "findings.hpp"
 #include "run.hpp"
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "nvml_abi.hpp"
+#include "engines/nvml_abi.hpp"
 
 #define FAKE_NVML_EXPORT extern "C" __attribute__((visibility("default")))
 

@@ -10,7 +10,7 @@
 
 #include "base/bytes.hpp"
 #include "base/text.hpp"
-#include "result_file.hpp"
+#include "files/result_file.hpp"
 #include "statistics.hpp"
 
 namespace carveout::probe {

@@ -20,7 +20,7 @@ std::string text_of(const rapidjson::Pointer& pointer) {
 }  // namespace
 
 std::string validate_against_schema(std::string_view text, const std::string& schema) {
-  std::ifstream file(std::string(CARVEOUT_SOURCE_DIR "/tools/carveout-probe/") + schema);
+  std::ifstream file(std::string(CARVEOUT_SOURCE_DIR "/tools/carveout-probe/files/") + schema);
   const std::string rules{std::istreambuf_iterator<char>(file), {}};
   rapidjson::Document rule_document;
   rule_document.Parse(rules.c_str());

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "nvml_abi.hpp"
+#include "engines/nvml_abi.hpp"
 #include "unit/same_call.hpp"
 
 namespace carveout::test {

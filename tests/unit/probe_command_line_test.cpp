@@ -10,9 +10,9 @@
 #include <variant>
 #include <vector>
 
-#include "crew.hpp"
+#include "engines/crew.hpp"
 #include "exit_codes.hpp"
-#include "progress.hpp"
+#include "show/progress.hpp"
 
 namespace carveout::probe {
 namespace {

@@ -1,6 +1,6 @@
 // Two made runs: what was planted is found, and nothing else.
 
-#include "compare.hpp"
+#include "files/compare.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // The CPU engine: every row measures what it says, and memory that does not keep what it is given
 // is found out.
 
-#include "cpu_engine.hpp"
+#include "engines/cpu_engine.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "base/text.hpp"
-#include "cpu_bench.hpp"
+#include "engines/cpu_bench.hpp"
+#include "engines/load_chain.hpp"
 #include "host.hpp"
-#include "load_chain.hpp"
 #include "unit/helpers.hpp"
 
 namespace carveout::probe {

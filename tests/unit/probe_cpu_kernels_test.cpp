@@ -1,6 +1,6 @@
 // The CPU engine's loops, each width that this machine has, against plain ones.
 
-#include "cpu_kernels.hpp"
+#include "engines/cpu_kernels.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // The terminal's curve of rereading, from rates that are known.
 
-#include "curve.hpp"
+#include "show/curve.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@
 
 #include "base/text.hpp"
 #include "probe_reports.hpp"
-#include "reread_curve.hpp"
-#include "writing.hpp"
+#include "show/reread_curve.hpp"
+#include "show/writing.hpp"
 
 namespace carveout::probe {
 namespace {

@@ -1,6 +1,6 @@
 // The GPU engine over the fake driver: what it measures, what it notices, what it leaves behind.
 
-#include "gpu_engine.hpp"
+#include "engines/gpu_engine.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

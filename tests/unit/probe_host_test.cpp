@@ -9,7 +9,7 @@
 
 #include <string>
 
-#include "anonymous.hpp"
+#include "engines/anonymous.hpp"
 #include "unit/helpers.hpp"
 
 namespace carveout::probe {

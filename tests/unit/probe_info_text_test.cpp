@@ -1,6 +1,6 @@
 // What `info` shows: everything that is known, and each reason.
 
-#include "info_text.hpp"
+#include "show/info_text.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // What is taken away while it is used does not end the process, and is known to be gone.
 
-#include "loss_guard.hpp"
+#include "engines/loss_guard.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

@@ -2,7 +2,7 @@
 
 // Reports of every kind, made up: no two figures of one are the same, where it has them at all.
 
-#include "result_file.hpp"
+#include "files/result_file.hpp"
 #include "results.hpp"
 
 namespace carveout::probe::test {

@@ -1,6 +1,6 @@
 // What NVML tells, by a library of our own.
 
-#include "nvml.hpp"
+#include "engines/nvml.hpp"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -9,9 +9,9 @@
 #include <string>
 
 #include "base/text.hpp"
+#include "engines/gpu_engine.hpp"
 #include "fake_cuda/fake_driver.hpp"
 #include "fake_cuda/fake_nvml.hpp"
-#include "gpu_engine.hpp"
 #include "unit/helpers.hpp"
 
 namespace carveout::probe {

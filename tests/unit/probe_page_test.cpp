@@ -1,6 +1,6 @@
 // The page of a report: what it says, and that it is one sound file that needs nothing else.
 
-#include "page.hpp"
+#include "show/page.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/text.hpp"
-#include "markup.hpp"
 #include "probe_reports.hpp"
+#include "show/markup.hpp"
 #include "well_formed.hpp"
 
 namespace carveout::probe {

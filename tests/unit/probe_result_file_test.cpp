@@ -1,6 +1,6 @@
 // A report becomes a file and is the same report when it is read; what is no report is refused.
 
-#include "result_file.hpp"
+#include "files/result_file.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 #include "base/file.hpp"
 #include "base/text.hpp"
 #include "client/l2_class.hpp"
-#include "result_check.hpp"
+#include "files/result_check.hpp"
 #include "unit/helpers.hpp"
 #include "unit/probe_made_report.hpp"
 

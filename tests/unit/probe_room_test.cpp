@@ -1,6 +1,6 @@
 // Room is asked for before memory is touched: by what the kernel would tell on other machines.
 
-#include "room.hpp"
+#include "engines/room.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

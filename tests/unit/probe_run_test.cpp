@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "anonymous.hpp"
-#include "cpu_engine.hpp"
+#include "engines/anonymous.hpp"
+#include "engines/cpu_engine.hpp"
 
 namespace carveout::probe {
 namespace {

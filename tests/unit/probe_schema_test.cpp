@@ -10,8 +10,8 @@
 #include <iterator>
 #include <string>
 
-#include "result_file.hpp"
-#include "result_schema.hpp"
+#include "files/result_file.hpp"
+#include "files/result_schema.hpp"
 #include "support/probe_schema.hpp"
 #include "unit/probe_made_report.hpp"
 
@@ -29,7 +29,7 @@ std::string json_of(const Report& report, const Findings& findings = {}) {
 }
 
 TEST(ProbeSchema, OfTheProgramIsTheFileInTheTree) {
-  std::ifstream file(CARVEOUT_SOURCE_DIR "/tools/carveout-probe/result.schema.json");
+  std::ifstream file(CARVEOUT_SOURCE_DIR "/tools/carveout-probe/files/result.schema.json");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   EXPECT_GT(text.size(), 10'000U);
   EXPECT_EQ(result_schema(), text);

@@ -1,6 +1,6 @@
 // The page's curve of rereading: its places, its names, and what tells the arms apart.
 
-#include "svg_curve.hpp"
+#include "show/svg_curve.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

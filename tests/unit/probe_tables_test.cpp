@@ -1,6 +1,6 @@
 // The tables of a terminal, from made reports.
 
-#include "tables.hpp"
+#include "show/tables.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 #include "base/text.hpp"
 #include "probe_reports.hpp"
-#include "writing.hpp"
+#include "show/writing.hpp"
 
 namespace carveout::probe {
 namespace {

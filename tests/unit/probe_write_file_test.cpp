@@ -1,6 +1,6 @@
 // A file is there whole or not at all, and what was there before stays until then.
 
-#include "write_file.hpp"
+#include "files/write_file.hpp"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

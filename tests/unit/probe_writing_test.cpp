@@ -1,6 +1,6 @@
 // Figures and text as people read them.
 
-#include "writing.hpp"
+#include "show/writing.hpp"
 
 #include <gtest/gtest.h>
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "engine.hpp"
-#include "loss_guard.hpp"
+#include "engines/engine.hpp"
+#include "engines/loss_guard.hpp"
 #include "results.hpp"
 
 namespace carveout::probe {

@@ -5,10 +5,10 @@
 #include <sstream>
 
 #include "base/text.hpp"
-#include "crew.hpp"
+#include "engines/crew.hpp"
 #include "exit_codes.hpp"
+#include "files/write_file.hpp"
 #include "version.hpp"
-#include "write_file.hpp"
 
 namespace carveout::probe {
 namespace {

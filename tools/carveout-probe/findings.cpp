@@ -8,7 +8,7 @@
 #include <set>
 
 #include "base/text.hpp"
-#include "writing.hpp"
+#include "show/writing.hpp"
 
 namespace carveout::probe {
 namespace {

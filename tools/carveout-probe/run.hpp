@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "arms.hpp"
-#include "engine.hpp"
+#include "engines/engine.hpp"
 #include "interleave.hpp"
 #include "results.hpp"
 
