@@ -93,8 +93,10 @@ class Turns {
     for (const auto& [arm, repeat] : arms) {
       report_.series.push_back({arm, step.row, step.size, {}, {}});
       moments_.emplace_back();
-      turns_.push_back({report_.arms[arm].name, alive(arm, repeat),
-                        repetitions_for(settings_, slowest), noting(engine_, moments_.back())});
+      ArmToRun turn{report_.arms[arm].name, {}, repetitions_for(settings_, slowest)};
+      turn.repeat = alive(arm, repeat);
+      turn.begin = noting(engine_, moments_.back());
+      turns_.push_back(std::move(turn));
     }
   }
 

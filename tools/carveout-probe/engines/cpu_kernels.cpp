@@ -11,7 +11,7 @@ extern const CpuKernels kCpuKernels512;
 #endif
 
 std::span<const CpuKernels* const> cpu_kernels() {
-  static const std::vector<const CpuKernels*> kRunnable = [] {
+  static const std::vector<const CpuKernels*> runnable = [] {
     std::vector<const CpuKernels*> all{&kCpuKernels128};
 #ifdef __x86_64__
     if (__builtin_cpu_supports("avx2")) all.push_back(&kCpuKernels256);
@@ -19,7 +19,7 @@ std::span<const CpuKernels* const> cpu_kernels() {
 #endif
     return all;
   }();
-  return kRunnable;
+  return runnable;
 }
 
 const void* chase(const void* from, std::size_t steps) {
