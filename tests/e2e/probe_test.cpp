@@ -217,13 +217,14 @@ TEST_F(Probe, EndsTheArmWhoseMemoryIsCutShortAndReportsTheRest) {
 TEST_F(Probe, ReportsWhatItHasWhenInterrupted) {
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
     ASSERT_NE(::signal(number, SIG_DFL), SIG_ERR) << "whatever these tests were started with";
+    const std::string result = file("i" + std::to_string(number) + ".json");
     const Running running(
-        words({"bandwidth", "--size", "4MiB", "--blocks", "9999", "--json", file("i.json")}),
+        words({"bandwidth", "--size", "4MiB", "--blocks", "9999", "--json", result}),
         file("probe.log"));
     running.wait_until_it_has_memory();
     running.signal(number);
     EXPECT_EQ(running.wait(), 1) << running.printed();
-    const std::string text = read_file(file("i.json"));
+    const std::string text = read_file(result);
     EXPECT_EQ(validate_against_schema(text), "");
     EXPECT_THAT(arm_of(parse(text), "ordinary")["ended"].GetString(), StartsWith("interrupted"));
   }
@@ -286,6 +287,18 @@ TEST_F(Probe, SaysWhereNothingCanBePrinted) {
     EXPECT_EQ(wait_for(spawn(words(what), full.get(), said.get())), 1) << what.front();
     EXPECT_THAT(read_file(file("said")), HasSubstr("cannot be written to standard output"));
   }
+}
+
+TEST_F(Probe, LosesNoGoodResultToARunThatFails) {
+  const std::string result = measured("good.json");
+  const std::string text = read_file(result);
+  daemon_.kill();
+  const Outcome failed =
+      probe({"bandwidth", "--size", "4MiB", "--repetitions", "1", "--json", result});
+  EXPECT_EQ(failed.code, 1);
+  EXPECT_THAT(failed.error, HasSubstr("good.json is left as it was: what was measured is in "));
+  EXPECT_EQ(read_file(result), text);
+  EXPECT_EQ(validate_against_schema(read_file(result + ".incomplete")), "");
 }
 
 TEST_F(Probe, SaysWhyThereIsNoLender) {

@@ -111,8 +111,8 @@ TEST(ProbeCompare, ListsWhatOnlyOneHas) {
   EXPECT_THAT(lists.only_in_first, Contains(Measured{"daemon/register", Row::kRead, mib(64)}));
   EXPECT_EQ(lists.only_in_first.size(), 4U);
   EXPECT_THAT(differences_table(lists),
-              AllOf(HasSubstr("only in a.json: read, one pass of daemon/register at 64 MiB\n"),
-                    HasSubstr("only in b.json: reread of ordinary at 8 MiB\n")));
+              AllOf(HasSubstr("only in a.json: read, one pass (daemon/register) at 64 MiB\n"),
+                    HasSubstr("only in b.json: reread (ordinary) at 8 MiB\n")));
 }
 
 TEST(ProbeCompare, SaysWhereNothingIsInBoth) {

@@ -285,7 +285,11 @@ TEST(ProbeResidency, IsInconclusiveWhereNothingCanBeTold) {
   // A size at which nothing is kept of ordinary memory either.
   const ResidencyVerdict large = judge_rates(244, 244, 246, 245, 0.01);
   EXPECT_EQ(large.residency, Residency::kInconclusive);
-  EXPECT_THAT(large.why, HasSubstr("ordinary memory shows no gain"));
+  EXPECT_THAT(
+      large.why,
+      HasSubstr("whether ordinary memory gains by being read again cannot be told: it would "
+                "need blocks whose differences lie within"));
+  EXPECT_THAT(judge_rates(244, 244, 200, 245, 0.001).why, HasSubstr("shows no gain"));
   EXPECT_EQ(judge({}, {}).residency, Residency::kInconclusive);
 }
 

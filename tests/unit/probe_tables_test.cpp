@@ -79,7 +79,7 @@ TEST(ProbeTables, GiveTheVerdictOnResidencyAndWhy) {
   EXPECT_THAT(text, HasSubstr("Residency in the GPU's L2 (L2 24 MiB), judged at 8 MiB: "
                               "daemon/vmm: not resident read again it is slower than streamed"));
   EXPECT_THAT(text, HasSubstr("daemon/register: inconclusive rereading and streaming cannot be "
-                              "told apart; wanting: 8 blocks, of which there are 3"));
+                              "told apart: it would need 8 blocks, of which there are 3"));
   EXPECT_THAT(row_that_begins(table(residency_report()), "reread 8 MiB"),
               HasSubstr("811 209 -74 % 797 =?"));
   EXPECT_THAT(row_that_begins(table(residency_report()), "read, one pass"), HasSubstr("245 244"));

@@ -115,12 +115,12 @@ void touch(const Place& place) {
 
 Result<void> Memory::check_lender() const {
   if (guard_.is_lost()) {
-    return Error{Code::kClosed, 0, record_.name,
+    return Error{Code::kClosed, 0, "",
                  "the memory was taken away while it was measured: its lender has cut it short, or "
                  "it is faulty (journalctl -k tells of that)"};
   }
   if (!opened_ || !opened_->is_lender_gone()) return {};
-  return Error{Code::kClosed, 0, record_.name,
+  return Error{Code::kClosed, 0, "",
                "the lender has closed the connection or was killed: is carveoutd running "
                "(systemctl status carveoutd)? Measure again once it is"};
 }

@@ -1,3 +1,5 @@
+#include <sys/stat.h>
+
 #include <csignal>
 #include <exception>
 #include <iostream>
@@ -102,12 +104,27 @@ std::string shown(const Report& report) {
   return table(report) + (curve.empty() ? "" : "\n" + curve);
 }
 
-Result<void> write_files(const Command& command, const Report& report) {
+// A run that has failed is no reason to lose what is on file: its own result stands beside it.
+constexpr const char* kIncomplete = ".incomplete";
+
+std::string place_for(const std::string& file, bool failed) {
+  struct stat there {};
+  if (!failed || ::stat(file.c_str(), &there) != 0 || !S_ISREG(there.st_mode) ||
+      there.st_size == 0) {
+    return file;
+  }
+  const std::string name = printable(file, 1000);
+  std::cerr << "carveout-probe: " << name << " is left as it was: what was measured is in " << name
+            << kIncomplete << '\n';
+  return file + kIncomplete;
+}
+
+Result<void> write_files(const Command& command, const Report& report, bool failed) {
   if (!command.json.empty()) {
     const Findings findings{against_ordinary(report), residencies(report), remarks(report)};
     auto text = to_json(report, findings);
     if (!text) return std::move(text).error();
-    if (auto written = write_file(command.json, *text); !written) return written;
+    if (auto written = write_file(place_for(command.json, failed), *text); !written) return written;
   }
   return command.html.empty() ? Result<void>() : write_file(command.html, html_page(report));
 }
@@ -124,8 +141,10 @@ Result<void> check_files(const Command& command) {
 // The table first: a full disk must not take it, too.
 int report_on(const Command& command, const Report& report) {
   const int printed = print(report.command == "info" ? info_text(report) : shown(report));
-  if (auto written = write_files(command, report); !written) return complain(written.error());
   const Outcome outcome = outcome_of(report, command.run.arms.sources, command.require_resident);
+  if (auto written = write_files(command, report, outcome.code == kFailed); !written) {
+    return complain(written.error());
+  }
   if (!outcome.complaint.empty()) std::cerr << "carveout-probe: " << outcome.complaint << '\n';
   return outcome.code != kDone ? outcome.code : printed;
 }

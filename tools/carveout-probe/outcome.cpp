@@ -9,6 +9,13 @@
 namespace carveout::probe {
 namespace {
 
+// Of the first arm of it.
+std::string reason(const Report& report, const std::string& source) {
+  const auto arm = std::find_if(report.arms.begin(), report.arms.end(),
+                                [&](const auto& one) { return one.source == source; });
+  return arm == report.arms.end() ? "" : cat(": ", arm->name, ": ", arm->unavailable);
+}
+
 std::string missing_source(const Report& report, const std::vector<std::string>& sources) {
   for (const std::string& source : sources) {
     const bool had = std::any_of(report.arms.begin(), report.arms.end(), [&](const auto& arm) {
@@ -30,7 +37,7 @@ Outcome outcome_of(const Report& report, const std::vector<std::string>& sources
     return {kFailed, cat("no ordinary memory to compare with: ", ordinary.unavailable)};
   }
   if (const std::string source = missing_source(report, sources); !source.empty()) {
-    return {kFailed, cat("no memory of ", source, " could be had: why stands above")};
+    return {kFailed, cat("no memory of ", source, " could be had", reason(report, source))};
   }
   if (!require_resident) return {};
   const auto found = residencies(report);

@@ -155,7 +155,13 @@ ResidencyVerdict judge(const Reads& lent, const Reads& ordinary) {
   verdict.lent = compare(lent.streaming, lent.reread);
   verdict.ordinary = compare(ordinary.streaming, ordinary.reread);
   const double ordinary_gain = verdict.ordinary.difference;
-  if (verdict.ordinary.verdict != Verdict::kMore) {
+  if (verdict.ordinary.verdict == Verdict::kInconclusive) {
+    verdict.why =
+        "whether ordinary memory gains by being read again cannot be told: it would need " +
+        verdict.ordinary.wanting();
+    return verdict;
+  }
+  if (verdict.ordinary.verdict == Verdict::kLess) {
     verdict.why = "ordinary memory shows no gain in being read again at this size";
     return verdict;
   }
@@ -183,7 +189,7 @@ ResidencyVerdict judge(const Reads& lent, const Reads& ordinary) {
         verdict.why = "no gain that stands out, and none of half of ordinary memory's: " + both;
       } else {
         verdict.why =
-            "rereading and streaming cannot be told apart; wanting: " + verdict.lent.wanting();
+            "rereading and streaming cannot be told apart: it would need " + verdict.lent.wanting();
       }
       break;
   }

@@ -63,7 +63,7 @@ std::string render(const std::vector<Line>& lines) {
 }
 
 std::string words_of(const Measured& of) {
-  return cat(facts(of.row).title, " of ", printable(of.arm, kMaxText), " at ",
+  return cat(facts(of.row).title, " (", printable(of.arm, kMaxText), ") at ",
              format_bytes(of.size));
 }
 
@@ -164,6 +164,10 @@ std::string differences_table(const Differences& differences) {
                      verdict_of(one)});
   }
   text += differences.found.empty() ? "nothing that both have\n" : render(lines);
+  if (!differences.found.empty()) {
+    text +=
+        "DIFFERENCE is the median of the blocks' own differences, not that of the two medians\n";
+  }
   const bool is_open = std::any_of(
       differences.found.begin(), differences.found.end(),
       [](const Difference& one) { return one.comparison.verdict == Verdict::kInconclusive; });
