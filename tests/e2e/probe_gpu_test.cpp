@@ -25,11 +25,6 @@ std::vector<std::string> over_the_fake(const std::string& knobs) {
 
 class ProbeGpu : public testing::Test {
  protected:
-#ifdef CARVEOUT_SANITIZED
-  void SetUp() override {
-    GTEST_SKIP() << "waived: sanitizers are to be loaded first";
-  }
-#endif
   [[nodiscard]] Outcome probe(const std::string& knobs,
                               const std::vector<std::string>& more) const {
     std::vector<std::string> all = over_the_fake(knobs);
