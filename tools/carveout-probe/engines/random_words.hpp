@@ -6,14 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cuda/kernels.hpp"
+
 namespace carveout::probe {
 
-// SplitMix64 (Steele, Lea, Flood, 2014) of the place.
+// By the kernels' own mixing. Other seeds have no words in common, which theirs have.
 [[nodiscard]] constexpr std::uint64_t random_word(std::uint64_t seed, std::uint64_t index) {
-  std::uint64_t word = seed * 0xD1342543DE82EF95ULL + (index + 1) * 0x9E3779B97F4A7C15ULL;
-  word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  word = (word ^ (word >> 27)) * 0x94D049BB133111EBULL;
-  return word ^ (word >> 31);
+  return cuda::mix(seed * 0xD1342543DE82EF95ULL + (index + 1) * 0x9E3779B97F4A7C15ULL);
 }
 
 }  // namespace carveout::probe
