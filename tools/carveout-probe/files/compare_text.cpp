@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <string_view>
@@ -9,26 +7,19 @@
 #include "base/text.hpp"
 #include "files/compare.hpp"
 #include "files/result_file.hpp"
+#include "show/writing.hpp"
 
 namespace carveout::probe {
 namespace {
 
 constexpr std::size_t kMaxText = 200;
 
-std::string fixed(double value, int places) {
-  std::array<char, 400> digits{};  // the largest double has 309 of them before the point
-  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value,
-                                 std::chars_format::fixed, places)
-                       .ptr;
-  return {digits.data(), end};
-}
-
 // "+10.0 %"
 std::string percent(double fraction) {
   return cat(fraction < 0 ? "" : "+", fixed(fraction * 100, 1), " %");
 }
 
-std::string figure(double value, Unit unit) {
+std::string with_unit(double value, Unit unit) {
   return cat(fixed(value, value < 100 ? 2 : 1), " ", name_of(unit));
 }
 
@@ -158,8 +149,8 @@ std::string differences_table(const Differences& differences) {
     const Unit unit = facts(one.of.row).unit;
     const Comparison& comparison = one.comparison;
     lines.push_back({facts(one.of.row).title, format_bytes(one.of.size),
-                     printable(one.of.arm, kMaxText), figure(one.first.median, unit),
-                     figure(one.second.median, unit), percent(comparison.difference),
+                     printable(one.of.arm, kMaxText), with_unit(one.first.median, unit),
+                     with_unit(one.second.median, unit), percent(comparison.difference),
                      cat(percent(comparison.least), " to ", percent(comparison.most)),
                      verdict_of(one)});
   }
