@@ -11,14 +11,11 @@
 #include <string>
 
 #include "support/probe_schema.hpp"
-#include "unit/probe_made_report.hpp"
+#include "unit/probe_reports.hpp"
 
 namespace carveout::probe {
 namespace {
 
-using test::made_bandwidth;
-using test::made_latency;
-using test::made_residency;
 using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "files/result_file.hpp"
 #include "results.hpp"
 
 namespace carveout::probe {
@@ -30,5 +31,22 @@ inline constexpr const char* kHostileReason =
 
 // Times of claiming and of giving back of one arm.
 [[nodiscard]] Report latency_report();
+
+// No two figures of one of these are the same, where it has them at all.
+
+// Of the processor: two arms, and one that could not be had.
+[[nodiscard]] Report made_bandwidth();
+// Of a GPU, with all that NVML tells: four arms, of which one ended early and one could not be had.
+[[nodiscard]] Report made_residency();
+// Times: two units of them.
+[[nodiscard]] Report made_latency();
+// With as little as there can be.
+[[nodiscard]] Report made_empty();
+
+// One of each kind of finding for made_residency(), with texts of its own.
+[[nodiscard]] Findings made_findings();
+
+// A failure for each member that is not the same.
+void expect_same(const Report& report, const Report& expected);
 
 }  // namespace carveout::probe

@@ -20,18 +20,12 @@
 #include "client/l2_class.hpp"
 #include "files/result_check.hpp"
 #include "unit/helpers.hpp"
-#include "unit/probe_made_report.hpp"
+#include "unit/probe_reports.hpp"
 
 namespace carveout::probe {
 namespace {
 
 using carveout::test::TemporaryDirectory;
-using test::expect_same;
-using test::made_bandwidth;
-using test::made_empty;
-using test::made_findings;
-using test::made_latency;
-using test::made_residency;
 using testing::HasSubstr;
 using testing::StartsWith;
 

@@ -13,7 +13,7 @@
 #include "files/result_file.hpp"
 #include "files/result_schema.hpp"
 #include "support/probe_schema.hpp"
-#include "unit/probe_made_report.hpp"
+#include "unit/probe_reports.hpp"
 
 namespace carveout::probe {
 namespace {
@@ -36,11 +36,11 @@ TEST(ProbeSchema, OfTheProgramIsTheFileInTheTree) {
 }
 
 TEST(ProbeSchema, PassesWhatTheProbeWrites) {
-  EXPECT_EQ(validate_against_schema(json_of(test::made_bandwidth())), "");
-  EXPECT_EQ(validate_against_schema(json_of(test::made_latency())), "");
-  EXPECT_EQ(validate_against_schema(json_of(test::made_residency())), "");
-  EXPECT_EQ(validate_against_schema(json_of(test::made_residency(), test::made_findings())), "");
-  EXPECT_EQ(validate_against_schema(json_of(test::made_empty())), "");
+  EXPECT_EQ(validate_against_schema(json_of(made_bandwidth())), "");
+  EXPECT_EQ(validate_against_schema(json_of(made_latency())), "");
+  EXPECT_EQ(validate_against_schema(json_of(made_residency())), "");
+  EXPECT_EQ(validate_against_schema(json_of(made_residency(), made_findings())), "");
+  EXPECT_EQ(validate_against_schema(json_of(made_empty())), "");
 }
 
 // A file in which one place has been changed: set to a value, or (without one) removed.
@@ -107,7 +107,7 @@ constexpr Planted kPlanted[] = {
 
 std::string planted(const Planted& bad) {
   rapidjson::Document document;
-  document.Parse(json_of(test::made_residency(), test::made_findings()).c_str());
+  document.Parse(json_of(made_residency(), made_findings()).c_str());
   const rapidjson::Pointer place(bad.place);
   if (bad.value == nullptr) {
     EXPECT_TRUE(place.Erase(document)) << bad.place;
