@@ -132,6 +132,16 @@ TEST(ProbeCurve, IsNothingWithoutRatesOverSizes) {
   EXPECT_NE(terminal_curve(residency_report(), kLeastCurveColumns), "");
 }
 
+TEST(ProbeCurve, LabelsPowersOfTwoWhereItCan) {
+  RereadCurve curve;
+  curve.sizes = {kib(256), kib(384), kib(512), kib(768), mib(1)};
+  EXPECT_THAT(sizes_to_label(curve, kib(512)), ElementsAre(kib(256), kib(512), mib(1)));
+  EXPECT_THAT(sizes_to_label(curve, mib(8)), SizeIs(3)) << "not one of the sizes";
+  EXPECT_EQ(sizes_to_label(curve, kib(384)), curve.sizes) << "it would be left out";
+  curve.sizes = {kib(384), kib(512), kib(768)};
+  EXPECT_EQ(sizes_to_label(curve, kib(512)), curve.sizes) << "one is too few";
+}
+
 TEST(ProbeCurve, StepsByRoundNumbers) {
   EXPECT_EQ(round_step(811, 4), 200);
   EXPECT_EQ(round_step(1000, 4), 200);

@@ -226,15 +226,38 @@ TEST(ProbeRemarks, HoldConditionsAgainstThoseOfTheSameBlocks) {
 TEST(ProbeRemarks, TellAStreamThatTheCachesMayHold) {
   Report report = residency_report();
   report.machine.cache_bytes = {mib(65).count()};
-  EXPECT_THAT(remarks(report),
-              ElementsAre(AllOf(HasSubstr("256 MiB is less than 4 times the largest cache"),
-                                HasSubstr("part of the stream may come from the caches"),
-                                HasSubstr("--size 260MiB or more"))));
+  EXPECT_THAT(
+      remarks(report),
+      ElementsAre(AllOf(HasSubstr("256 MiB is less than 4 times the largest cache, L2 (65 MiB)"),
+                        HasSubstr("part of the stream may come from there"),
+                        HasSubstr("--size 260MiB or more"))));
   report.machine.cache_bytes = {mib(64).count()};
   EXPECT_THAT(remarks(report), IsEmpty()) << "four times is enough";
   Report latency = latency_report();
   latency.machine.cache_bytes = {gib(1).count()};
   EXPECT_THAT(remarks(latency), IsEmpty()) << "nothing is streamed";
+}
+
+// One remark may be about a cache that the verdict is not about: each says which it means.
+TEST(ProbeRemarks, SayWhichCacheTheyMean) {
+  Report report = residency_report();
+  report.engine = EngineKind::kCpu;
+  const auto remark = [&report](Bytes second, Bytes third) {
+    report.machine.cache_bytes = {kib(48).count(), second.count(), third.count()};
+    const auto all = remarks(report);
+    return all.size() == 1 ? all[0] : "";
+  };
+  EXPECT_THAT(remark(mib(2), mib(480)),
+              AllOf(HasSubstr("the largest cache, L3 (480 MiB)"),
+                    HasSubstr("The verdict is about a smaller one, the processor's L2 (2 MiB), for "
+                              "which the stream is large enough.")));
+  EXPECT_THAT(residencies(report)[0].verdict.why, Not(HasSubstr("is less than")));
+  EXPECT_THAT(remark(mib(65), mib(480)), HasSubstr("L2 (65 MiB), for which the stream is too small "
+                                                   "as well."));
+  EXPECT_THAT(residencies(report)[0].verdict.why,
+              HasSubstr("less than 4 times the processor's L2 (65 MiB), and part of it"));
+  report.command = "bandwidth";
+  EXPECT_THAT(remark(mib(2), mib(480)), Not(HasSubstr("verdict"))) << "there is none";
 }
 
 TEST(ProbeRemarks, CallDriftWhatDriftsAndNotWhatTakesTurns) {

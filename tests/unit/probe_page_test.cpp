@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "findings.hpp"
 #include "probe_reports.hpp"
 #include "show/markup.hpp"
 #include "well_formed.hpp"
@@ -109,16 +110,43 @@ TEST(ProbePage, BeginsWithTheVerdicts) {
   const std::string page = html_page(residency_report());
   const std::string verdicts = text_of_html(part(page, "<section class=\"verdicts\"", "<section>"));
   EXPECT_LT(page.find("class=\"verdicts\""), page.find("<svg"));
-  EXPECT_THAT(verdicts, HasSubstr("daemon/vmm Not resident The GPU's L2 does not keep it. Read "
-                                  "again it is slower than streamed: a loss of 14 %"));
+  EXPECT_THAT(verdicts,
+              HasSubstr("daemon/vmm Not resident The GPU's L2 does not keep it. Read "
+                        "again it is slower than streamed: −14 % where ordinary memory has "
+                        "×3.31. reread"));
   EXPECT_THAT(verdicts, HasSubstr("reread 8 MiB 209 GB/s 207–211"));
   EXPECT_THAT(verdicts, HasSubstr("streamed 256 MiB 244 GB/s 242–246"));
-  EXPECT_THAT(verdicts, HasSubstr("ordinary memory’s gain +231 %"));
+  EXPECT_THAT(verdicts, HasSubstr("gain of ordinary ×3.31"));
   EXPECT_THAT(verdicts, HasSubstr("daemon/register Inconclusive This run cannot tell"));
   EXPECT_THAT(verdicts,
               HasSubstr("It ended before the last block: " + std::string(kHostileReason)));
-  EXPECT_THAT(verdicts, HasSubstr("drm/external Not measured /dev/dri/card1: no such <device>; "
-                                  "load nvidia_drm with modeset=1"));
+  EXPECT_THAT(verdicts, HasSubstr("Decide nothing yet: "));
+}
+
+TEST(ProbePage, HasNoCardForWhatWasNotMeasured) {
+  const std::string page = html_page(residency_report());
+  EXPECT_THAT(part(page, "<section class=\"verdicts\"", "</section>"),
+              AllOf(HasSubstr("daemon/register"), Not(HasSubstr("drm/external"))));
+  EXPECT_THAT(text_of_html(part(page, "<div class=\"missing", "<section>")),
+              HasSubstr("Not measured: drm/external : /dev/dri/card1: no such <device>; load "
+                        "nvidia_drm with modeset=1"));
+}
+
+TEST(ProbePage, SaysWhatToDoAfterTheVerdicts) {
+  Report report = residency_report();
+  EXPECT_THAT(part(html_page(report), "</section>", "<section>"),
+              HasSubstr("<p class=\"decision\">" + escaped(decision(report)) + "</p>"));
+  report.command = "bandwidth";
+  EXPECT_THAT(html_page(report), Not(HasSubstr("class=\"decision\"")));
+}
+
+TEST(ProbePage, CountsOneBlockAndOneRowInTheSingular) {
+  Report report = latency_report();
+  report.blocks = 1;
+  report.series.resize(2);
+  EXPECT_THAT(text_of_html(html_page(report)),
+              AllOf(HasSubstr("memory, 1 block, 2026"), HasSubstr("took turns in 1 block."),
+                    HasSubstr("daemon/host Slower in 1 of 1 row"), Not(HasSubstr("1 blocks"))));
 }
 
 TEST(ProbePage, SaysResidentAndPartlyInWords) {
@@ -135,7 +163,7 @@ TEST(ProbePage, SaysResidentAndPartlyInWords) {
   }
   report.engine = EngineKind::kCpu;
   EXPECT_THAT(text_of_html(html_page(report)),
-              HasSubstr("daemon/vmm Partly resident The processor's caches keep a part of it."));
+              HasSubstr("daemon/vmm Partly resident The processor's L1 keeps a part of it."));
 }
 
 TEST(ProbePage, TellsWhichRowsAreSlowerAndWhichFaster) {
@@ -191,7 +219,7 @@ TEST(ProbePage, SaysSoWhereThereIsNothing) {
   Report silent = latency_report();
   silent.series.clear();
   EXPECT_THAT(text_of_html(html_page(silent)),
-              HasSubstr("daemon/host Not measured It has no batches."));
+              HasSubstr("Not measured: daemon/host : it has no batches"));
   EXPECT_THAT(text_of_html(html_page(Report{})),
               HasSubstr("There was no memory to compare with ordinary memory."));
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/text.hpp"
+#include "findings.hpp"
 #include "probe_reports.hpp"
 #include "show/writing.hpp"
 
@@ -76,7 +77,7 @@ TEST(ProbeTables, BeginWithWhatWasRun) {
 
 TEST(ProbeTables, GiveTheVerdictOnResidencyAndWhy) {
   const std::string text = words(table(residency_report()));
-  EXPECT_THAT(text, HasSubstr("Residency in the GPU's L2 (L2 24 MiB), judged at 8 MiB: "
+  EXPECT_THAT(text, HasSubstr("Residency in the GPU's L2 (24 MiB), judged at 8 MiB: "
                               "daemon/vmm: not resident read again it is slower than streamed"));
   EXPECT_THAT(text, HasSubstr("daemon/register: inconclusive rereading and streaming cannot be "
                               "told apart: it would need 8 blocks, of which there are 3"));
@@ -88,6 +89,25 @@ TEST(ProbeTables, GiveTheVerdictOnResidencyAndWhy) {
   none.series.clear();
   EXPECT_THAT(table(none),
               AllOf(HasSubstr("no arm could be judged"), HasSubstr("Nothing was measured")));
+}
+
+TEST(ProbeTables, SayWhatToDoAfterTheVerdicts) {
+  Report report = residency_report();
+  report.arms.pop_back();
+  report.arms.pop_back();
+  std::erase_if(report.series, [](const Series& series) { return series.arm > 1; });
+  EXPECT_THAT(words(table(report)),
+              HasSubstr("-14 % where ordinary memory has x3.31 " + decision(report) + " ordinary"));
+  EXPECT_THAT(decision(report), HasSubstr("No way of mapping that was measured is kept"));
+}
+
+TEST(ProbeTables, CountOneBlockInTheSingular) {
+  Report report = bandwidth_report();
+  report.blocks = 1;
+  for (Series& series : report.series)
+    series.batches.resize(1);
+  EXPECT_THAT(words(table(report)), AllOf(HasSubstr("256 MiB of each memory, 1 block, 2026"),
+                                          HasSubstr(": 8 blocks, of which there is 1")));
 }
 
 TEST(ProbeTables, ShowTimesInMilliseconds) {

@@ -35,12 +35,33 @@ TEST(ProbeWriting, WritesChangesWithTheirSign) {
   EXPECT_EQ(change(-0.3), "-30 %");
   EXPECT_EQ(change(-0.0532), "-5.3 %");
   EXPECT_EQ(change(0.0004), "+0.04 %");
-  EXPECT_EQ(change(2.5), "+250 %");
-  EXPECT_EQ(change(8.99), "+899 %");
+  EXPECT_EQ(change(0.994), "+99 %");
+  EXPECT_EQ(change(0.996), "x2.00") << "and never +100 %";
+  EXPECT_EQ(change(2.5), "x3.50");
+  EXPECT_EQ(change(11.8), "x12.8");
   EXPECT_EQ(change(24), "x25.0");
   EXPECT_EQ(typographic("-5.3 %"), "−5.3 %");
   EXPECT_EQ(typographic("x25.0"), "×25.0");
   EXPECT_EQ(typographic("+12 %"), "+12 %");
+}
+
+TEST(ProbeWriting, CountsInTheSingularAndThePlural) {
+  EXPECT_EQ(how_many(0, "block"), "0 blocks");
+  EXPECT_EQ(how_many(1, "block"), "1 block");
+  EXPECT_EQ(how_many(8, "block"), "8 blocks");
+}
+
+TEST(ProbeWriting, NamesTheCacheThatTheVerdictIsAbout) {
+  Report report = residency_report();
+  EXPECT_EQ(with_size(judged_cache(report)), "the GPU's L2 (24 MiB)");
+  report.machine.cache_bytes.clear();
+  EXPECT_EQ(with_size(judged_cache(report)), "the GPU's L2");
+  report.engine = EngineKind::kCpu;
+  EXPECT_EQ(with_size(judged_cache(report)), "the processor's cache");
+  report.machine.cache_bytes = {kib(48).count()};
+  EXPECT_EQ(with_size(judged_cache(report)), "the processor's L1 (48 KiB)");
+  report.machine.cache_bytes = {kib(48).count(), mib(2).count(), mib(480).count()};
+  EXPECT_EQ(with_size(judged_cache(report)), "the processor's L2 (2 MiB)");
 }
 
 TEST(ProbeWriting, WritesTimesAsUtc) {

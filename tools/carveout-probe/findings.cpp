@@ -161,6 +161,15 @@ std::string enough_for(Bytes cache) {
   return enough;
 }
 
+// A verdict is about a smaller cache than the largest, maybe, for which the stream may be enough.
+std::string about_the_judged(const Report& report, Bytes largest) {
+  const NamedCache judged = judged_cache(report);
+  if (report.command != "residency" || judged.size == largest) return {};
+  return cat(
+      " The verdict is about a smaller one, ", with_size(judged), ", for which the stream is ",
+      is_less_than_a_stream(report.size, judged.size) ? "too small as well." : "large enough.");
+}
+
 void remark_stream(const Report& report, std::vector<std::string>& remarks) {
   const auto& caches = report.machine.cache_bytes;
   const bool streams =
@@ -169,24 +178,28 @@ void remark_stream(const Report& report, std::vector<std::string>& remarks) {
                series.row != Row::kReread && facts(series.row).unit == Unit::kGbPerSecond;
       });
   if (caches.empty() || !streams) return;
-  const Bytes largest(*std::max_element(caches.begin(), caches.end()));
+  const auto place = std::max_element(caches.begin(), caches.end());
+  const Bytes largest(*place);
   if (!is_less_than_a_stream(report.size, largest)) return;
+  const std::string name =
+      cache_name(report.engine, static_cast<std::size_t>(place - caches.begin()));
   remarks.push_back(cat("The stream of ", format_bytes(report.size), " is less than ",
-                        kStreamOfCache, " times the largest cache (", format_bytes(largest),
-                        "): part of the stream may come from the caches. Take --size ",
-                        enough_for(largest), " or more."));
+                        kStreamOfCache, " times the largest cache, ", name, " (",
+                        format_bytes(largest),
+                        "): part of the stream may come from there. Take --size ",
+                        enough_for(largest), " or more.", about_the_judged(report, largest)));
 }
 
 // What comes from the cache is no stream: what is gained over it may be no more than the beginning
 // of a pass, which two memories have alike though a cache keeps only one of them.
 void withhold_without_stream(const Report& report, ResidencyVerdict& verdict) {
-  const Bytes cache = judged_cache(report.engine, report.machine.cache_bytes);
-  if (!is_less_than_a_stream(report.size, cache)) return;
+  const NamedCache cache = judged_cache(report);
+  if (!is_less_than_a_stream(report.size, cache.size)) return;
   verdict.residency = Residency::kInconclusive;
   verdict.why =
       cat("the stream of ", format_bytes(report.size), " is less than ", kStreamOfCache, " times ",
-          cache_of(report.engine), " (", format_bytes(cache),
-          "), and part of it may come from there: take --size ", enough_for(cache), " or more");
+          with_size(cache), ", and part of it may come from there: take --size ",
+          enough_for(cache.size), " or more");
 }
 
 // Of one row of one arm: the sizes at which repetitions drift.

@@ -29,6 +29,11 @@ struct ArmResidency {
 [[nodiscard]] std::vector<ArmResidency> residencies(const Report& report);
 [[nodiscard]] const char* name_of(Residency residency);  // "not resident"
 
+// What to do about what is lent, by the verdicts on it: a sentence or two. Memory of the driver's
+// own ("cuda") is no loan; an arm that ended early gives no answer. "" unless the report is of
+// `residency`.
+[[nodiscard]] std::string decision(const Report& report);
+
 // What a conclusive run would need, where one arm and ordinary memory cannot be told apart: a
 // sentence for all that need the same. Of a residency's curve the judged size alone.
 [[nodiscard]] std::vector<std::string> wanting(const Report& report);

@@ -8,6 +8,8 @@
 #include <numeric>
 #include <sstream>
 
+#include "show/writing.hpp"
+
 namespace carveout::probe {
 namespace {
 
@@ -79,10 +81,6 @@ constexpr double kLeastOrdinaryGain = 0.1;
 // Of ordinary memory's gain: what has less of it is not kept, however quiet the machine.
 constexpr double kLeastPart = 0.1;
 
-std::string gain(double part) {
-  return part < 0 ? "a loss of " + percent(-part) : "a gain of " + percent(part);
-}
-
 Residency residency_of(double part) {
   if (part >= 0.5) return Residency::kResident;
   return part < kLeastPart ? Residency::kNotResident : Residency::kPartly;
@@ -142,7 +140,8 @@ std::string Comparison::wanting() const {
   if (verdict != Verdict::kInconclusive) return {};
   if (blocks == 0) return "batches with a rate in both arms";
   if (blocks < kLeastBlocks) {
-    return std::to_string(kLeastBlocks) + " blocks, of which there are " + std::to_string(blocks);
+    return std::to_string(kLeastBlocks) + " blocks, of which there " +
+           (blocks == 1 ? "is " : "are ") + std::to_string(blocks);
   }
   if (difference == 0) return "a difference: by their median the blocks have none";
   const double range = std::log1p(most) - std::log1p(least);
@@ -166,17 +165,17 @@ ResidencyVerdict judge(const Reads& lent, const Reads& ordinary) {
     return verdict;
   }
   if (ordinary_gain < kLeastOrdinaryGain) {
-    verdict.why = "ordinary memory has " + gain(ordinary_gain) +
+    verdict.why = "ordinary memory has a gain of " + change(ordinary_gain) +
                   " only in being read again at this size: too little to judge by";
     return verdict;
   }
   const std::string both =
-      gain(verdict.lent.difference) + " where ordinary memory has " + gain(ordinary_gain);
+      change(verdict.lent.difference) + " where ordinary memory has " + change(ordinary_gain);
   const auto found = differences(lent.streaming, lent.reread);
   switch (verdict.lent.verdict) {
     case Verdict::kMore:
       verdict.residency = residency_of(verdict.lent.difference / ordinary_gain);
-      verdict.why = both;
+      verdict.why = "a gain of " + both;
       break;
     case Verdict::kLess:
       verdict.residency = Residency::kNotResident;

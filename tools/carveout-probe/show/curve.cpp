@@ -178,18 +178,19 @@ std::string rows(const Canvas& canvas, const Frame& frame) {
 
 // The axis of sizes, and as many of them as there is room for.
 std::string size_axis(const Frame& frame) {
+  const std::vector<Bytes> sizes = sizes_to_label(frame.curve, Bytes(0));
   std::vector<double> places;
   std::size_t widest = 0;
-  for (const Bytes size : frame.curve.sizes)
+  for (const Bytes size : sizes)
     widest = std::max(widest, format_bytes(size).size());
-  for (const Bytes size : frame.curve.sizes) {
+  for (const Bytes size : sizes) {
     places.push_back(static_cast<double>(frame.column(size)) / static_cast<double>(widest + 2));
   }
   const std::size_t stride = label_stride(places);
   LabelLine labels(kGutter + frame.columns);
   std::vector<bool> ticks(frame.columns);
-  for (std::size_t i = 0; i < frame.curve.sizes.size(); i += stride) {
-    const Bytes size = frame.curve.sizes[i];
+  for (std::size_t i = 0; i < sizes.size(); i += stride) {
+    const Bytes size = sizes[i];
     ticks[frame.column(size)] = labels.put(format_bytes(size), kGutter + frame.column(size));
   }
   std::string axis = std::string(kGutter - 1, ' ') + "└";

@@ -44,7 +44,7 @@ std::string header(const Report& report) {
   return cat("<header>\n<p class=\"kicker\">carveout-probe ", escaped(report.version), ", ",
              escaped(report.command), "</p>\n<h1>", question(report), "</h1>\n<p class=\"lede\">",
              escaped(report.engine_detail), ". ", format_bytes(report.size), " of each memory, ",
-             report.blocks, " blocks, <time>", utc(report.started_unix_s),
+             how_many(report.blocks, "block"), ", <time>", utc(report.started_unix_s),
              "</time>.</p>\n</header>\n");
 }
 
@@ -100,8 +100,9 @@ std::string conditions(const Report& report) {
 std::string method(const Report& report) {
   const bool is_gpu = report.engine == EngineKind::kGpu;
   std::string text =
-      cat("<section>\n<h2>How it was measured</h2>\n<p>The arms took turns in ", report.blocks,
-          " blocks. Each block holds each arm once, in an order that mirrors itself from block to "
+      cat("<section>\n<h2>How it was measured</h2>\n<p>The arms took turns in ",
+          how_many(report.blocks, "block"),
+          ". Each block holds each arm once, in an order that mirrors itself from block to "
           "block (A B B A), so that what drifts is shared. An arm’s share of a block is a batch: "
           "many repetitions, of which the first is cold and stands by itself, reported as the "
           "median of the others. Repetitions are never pooled across batches.</p>\n");
@@ -111,12 +112,15 @@ std::string method(const Report& report) {
           "description of what was observed, not a bound on the effect. Fewer than ",
           kLeastBlocks, " blocks tell nothing.</p>\n");
   if (report.command == "residency") {
-    text += cat("<p>The verdict is on rereading ", format_bytes(report.reread_size),
-                " against the same arm’s own streaming of ", format_bytes(report.size),
-                ". Resident: rereading stands above streaming, with at least half of the gain that "
-                "ordinary memory shows. Partly: with less. Not resident: it does not stand above, "
-                "and could not have half of that gain. Inconclusive: they cannot be told apart, or "
-                "ordinary memory shows no gain itself.</p>\n");
+    text +=
+        cat("<p>The verdict is about ", judged_cache(report).name, ", on rereading ",
+            format_bytes(report.reread_size), " against the same arm’s own streaming of ",
+            format_bytes(report.size),
+            ". Resident: rereading stands above streaming, with at least half of the gain that "
+            "ordinary memory shows. Partly: with less, and at least a tenth. Not resident: with "
+            "less than that, or it does not stand above, and could not have half of that gain. "
+            "Inconclusive: they cannot be told apart, or ordinary memory itself gains less "
+            "than 10 %, or the stream is less than four times the cache.</p>\n");
   }
   if (report.command != "latency") {
     text +=

@@ -65,6 +65,12 @@ code { font-family: ui-monospace, "SF Mono", "DejaVu Sans Mono", monospace; font
 .verdict dd b { font-size: 1.1875rem; font-weight: 600; }
 .verdict ul { margin: 0; padding-left: 1.125rem; }
 
+.missing { margin-top: 1rem; overflow-wrap: anywhere; }
+.missing p { margin: 0; }
+.missing ul { margin: 0; padding-left: 1.125rem; }
+.missing b { color: var(--ink); font-weight: 600; }
+.decision { margin: 1.25rem 0 0; font-size: 1.125rem; font-weight: 600; }
+
 figure { margin: 0; }
 figcaption { margin-top: .5rem; }
 svg.curve { display: block; width: 100%; height: auto; }
@@ -141,7 +147,7 @@ footer { margin-top: 3rem; padding-top: .75rem; border-top: 1px solid var(--line
   tbody th { position: static; background: none; }
   .compact { break-inside: avoid; }
   .verdict { border: 1px solid var(--line); border-left: .375rem solid var(--tone, var(--unsure)); }
-  .verdict, figure, tr, .remarks, li { break-inside: avoid; }
+  .verdict, .decision, figure, tr, .remarks, li { break-inside: avoid; }
   h2, h3, caption { break-after: avoid; }
   thead { display: table-header-group; }
   .verdict, .bar, .swatch, svg { print-color-adjust: exact; -webkit-print-color-adjust: exact; }

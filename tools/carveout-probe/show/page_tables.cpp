@@ -132,7 +132,7 @@ std::string outcome(const Report& report, std::size_t arm) {
   std::size_t batches = 0;
   for (const Series& series : report.series)
     if (series.arm == arm) batches = std::max(batches, series.batches.size());
-  const std::string blocks = cat(batches, " of ", report.blocks, " blocks");
+  const std::string blocks = cat(batches, " of ", how_many(report.blocks, "block"));
   return record.ended.empty() ? blocks : cat(blocks, ", then ended: ", record.ended);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/text.hpp"
@@ -31,17 +32,15 @@ std::string html(const Card& card) {
              "</span></h2>\n", card.body, "</article>\n");
 }
 
-std::string count_of(std::size_t many, const char* one, const char* more) {
-  return many == 1 ? cat("one ", one) : cat(many, " ", more);
-}
-
 // A reason as a sentence of its own.
 std::string sentence(std::string why) {
   if (why.empty()) return why;
   if (why[0] >= 'a' && why[0] <= 'z') why[0] = static_cast<char>(why[0] - 'a' + 'A');
-  for (std::size_t at = why.find(" -"); at != std::string::npos; at = why.find(" -", at + 1)) {
-    const char next = at + 2 < why.size() ? why[at + 2] : ' ';
-    if (next >= '0' && next <= '9') why.replace(at, 2, " −");
+  for (const auto& [plain, character] : {std::pair{" -", " −"}, {" x", " ×"}}) {
+    for (auto at = why.find(plain); at != std::string::npos; at = why.find(plain, at + 1)) {
+      const char next = at + 2 < why.size() ? why[at + 2] : ' ';
+      if (next >= '0' && next <= '9') why.replace(at, 2, character);
+    }
   }
   return why + '.';
 }
@@ -58,23 +57,20 @@ struct Words {
   std::string sentence;
 };
 
-Words words_of(Residency residency, EngineKind engine) {
-  std::string cache = cache_of(engine);
-  const bool is_one = engine == EngineKind::kGpu;
+Words words_of(Residency residency, const std::string& kept_in) {
+  std::string cache = kept_in;
   cache[0] = 'T';
   switch (residency) {
     case Residency::kInconclusive:
       break;
     case Residency::kNotResident:
-      return {"bad", "Not resident", cat(cache, is_one ? " does" : " do", " not keep it.")};
+      return {"bad", "Not resident", cat(cache, " does not keep it.")};
     case Residency::kPartly:
-      return {"part", "Partly resident", cat(cache, is_one ? " keeps" : " keep", " a part of it.")};
+      return {"part", "Partly resident", cat(cache, " keeps a part of it.")};
     case Residency::kResident:
-      return {"good", "Resident", cat(cache, is_one ? " keeps" : " keep", " it.")};
+      return {"good", "Resident", cat(cache, " keeps it.")};
   }
-  return {
-      "", "Inconclusive",
-      cat("This run cannot tell whether ", cache_of(engine), is_one ? " keeps" : " keep", " it.")};
+  return {"", "Inconclusive", cat("This run cannot tell whether ", kept_in, " keeps it.")};
 }
 
 std::string rate_item(const Report& report, std::size_t arm, const RowAt& row) {
@@ -95,14 +91,14 @@ std::string gain_item(const char* of, const Comparison& gain) {
 }
 
 Card card_of(const Report& report, const ArmResidency& one) {
-  const Words words = words_of(one.verdict.residency, report.engine);
+  const Words words = words_of(one.verdict.residency, judged_cache(report).name);
   Card card{words.tone, arm_name(report, one.arm), words.word, ""};
   card.body = cat(paragraph(cat(words.sentence, " ", sentence(one.verdict.why))),
                   ended_early(report.arms[one.arm]), "<dl>\n",
                   rate_item(report, one.arm, {Row::kReread, report.reread_size}),
                   rate_item(report, one.arm, {Row::kRead, report.size}),
                   gain_item("gain of rereading", one.verdict.lent),
-                  gain_item("ordinary memory’s gain", one.verdict.ordinary), "</dl>\n");
+                  gain_item("gain of ordinary", one.verdict.ordinary), "</dl>\n");
   return card;
 }
 
@@ -142,7 +138,7 @@ std::string items(const char* what, const std::vector<std::string>& rows) {
 
 Card card_of(const Report& report, std::size_t arm, const Tally& tally) {
   Card card{"", arm_name(report, arm), "", ""};
-  const std::string rows = count_of(tally.all(), "row", "rows");
+  const std::string rows = how_many(tally.all(), "row");
   if (tally.worse.empty() && tally.better.empty()) {
     card.word = "No difference shown";
   } else if (tally.better.empty()) {
@@ -177,11 +173,11 @@ Card alone(const Report& report, std::size_t arm) {
   return {"", arm_name(report, arm), "Nothing to compare with", cat("<ul>\n", rows, "</ul>\n")};
 }
 
-Card not_measured(const Report& report, std::size_t arm) {
+std::string not_measured(const Report& report, std::size_t arm) {
   const ArmRecord& record = report.arms[arm];
   const std::string& why = record.unavailable.empty() ? record.ended : record.unavailable;
-  return {"", arm_name(report, arm), "Not measured",
-          paragraph(why.empty() ? "It has no batches." : why)};
+  return cat("<li><b>", escaped(arm_name(report, arm)),
+             "</b>: ", escaped(why.empty() ? "it has no batches" : why), "</li>\n");
 }
 
 bool is_measured(const Report& report, std::size_t arm) {
@@ -194,7 +190,7 @@ bool is_measured(const Report& report, std::size_t arm) {
 
 std::string page_verdicts(const Report& report) {
   const auto judged = residencies(report);
-  std::string cards;
+  std::string cards, missing;
   for (std::size_t arm = 0; arm < report.arms.size(); ++arm) {
     if (arm == 0 && report.arms[arm].is_ordinary()) continue;
     const auto one = std::find_if(judged.begin(), judged.end(),
@@ -204,11 +200,20 @@ std::string page_verdicts(const Report& report) {
       cards += html(card_of(report, *one));
     else if (found.all() > 0)
       cards += html(card_of(report, arm, found));
+    else if (is_measured(report, arm))
+      cards += html(alone(report, arm));
     else
-      cards += html(is_measured(report, arm) ? alone(report, arm) : not_measured(report, arm));
+      missing += not_measured(report, arm);
   }
   if (cards.empty()) cards = "<p>There was no memory to compare with ordinary memory.</p>\n";
-  return cat("<section class=\"verdicts\" aria-label=\"Verdicts\">\n", cards, "</section>\n");
+  if (!missing.empty()) {
+    missing = cat("<div class=\"missing note\">\n<p>Not measured:</p>\n<ul>\n", missing,
+                  "</ul>\n</div>\n");
+  }
+  const std::string decided = decision(report);
+  return cat("<section class=\"verdicts\" aria-label=\"Verdicts\">\n", cards, "</section>\n",
+             decided.empty() ? "" : cat("<p class=\"decision\">", escaped(decided), "</p>\n"),
+             missing);
 }
 
 }  // namespace carveout::probe

@@ -1,7 +1,9 @@
 #include "show/reread_curve.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <iterator>
 
 #include "show/writing.hpp"
 
@@ -70,6 +72,17 @@ double round_step(double most, int parts) {
 
 std::string tick_label(double value, double step) {
   return fixed(value, std::max(0, static_cast<int>(-std::floor(std::log10(step * 1.0000001)))));
+}
+
+std::vector<Bytes> sizes_to_label(const RereadCurve& curve, Bytes judged) {
+  std::vector<Bytes> powers;
+  std::copy_if(curve.sizes.begin(), curve.sizes.end(), std::back_inserter(powers),
+               [](Bytes size) { return std::has_single_bit(size.count()); });
+  const auto has_judged = [judged](const std::vector<Bytes>& sizes) {
+    return std::find(sizes.begin(), sizes.end(), judged) != sizes.end();
+  };
+  const bool leaves_out = has_judged(curve.sizes) && !has_judged(powers);
+  return powers.size() < 2 || leaves_out ? curve.sizes : powers;
 }
 
 std::size_t label_stride(const std::vector<double>& places) {

@@ -48,6 +48,10 @@ struct RereadCurve {
 // A multiple of `step` with as many digits as the step needs.
 [[nodiscard]] std::string tick_label(double value, double step);
 
+// The sizes that labels are for: the powers of two, or all where those are fewer than two or leave
+// out `judged`.
+[[nodiscard]] std::vector<Bytes> sizes_to_label(const RereadCurve& curve, Bytes judged);
+
 // Every how many of `places` (in units of a label's width, in order) may be labelled so that no two
 // labels meet. 1 where all may.
 [[nodiscard]] std::size_t label_stride(const std::vector<double>& places);

@@ -158,34 +158,42 @@ class Drawing {
   }
 
   [[nodiscard]] std::string size_axis() const {
-    std::size_t widest = 0;
-    for (const Bytes size : curve_.sizes)
-      widest = std::max(widest, format_bytes(size).size());
-    std::vector<double> places;
-    for (const Bytes size : curve_.sizes)
-      places.push_back(x(size) / (static_cast<double>(widest) * kCharacter + 8));
-    const std::size_t stride = label_stride(places);
-    // The judged size has a label in any case.
-    const auto judged = std::find(curve_.sizes.begin(), curve_.sizes.end(), report_.reread_size);
-    const bool is_judged = judged != curve_.sizes.end();
-    const std::size_t first =
-        is_judged ? static_cast<std::size_t>(judged - curve_.sizes.begin()) % stride : 0;
+    const std::vector<Bytes> labelled = labelled_sizes();
     std::string text;
-    for (std::size_t i = 0; i < curve_.sizes.size(); ++i) {
-      const double here = x(curve_.sizes[i]);
-      text += cat("<path class=\"axis\" d=\"M", at(here), " ", at(bottom_), "v",
-                  i % stride == first ? "6" : "3",
+    for (const Bytes size : curve_.sizes) {
+      const bool has_label = std::find(labelled.begin(), labelled.end(), size) != labelled.end();
+      text += cat("<path class=\"axis\" d=\"M", at(x(size)), " ", at(bottom_), "v",
+                  has_label ? "6" : "3",
                   "\" fill=\"none\" stroke=\"currentColor\" stroke-opacity=\"0.7\"/>\n");
-      if (i % stride != first) continue;
-      const bool is_this = is_judged && curve_.sizes[i] == report_.reread_size;
-      text +=
-          cat("<text class=\"", is_this ? "judged" : "tick", "\" x=\"", at(here), "\" y=\"",
-              at(bottom_ + 21), "\" text-anchor=\"middle\"", is_this ? " font-weight=\"700\"" : "",
-              ">", format_bytes(curve_.sizes[i]), "</text>\n");
+    }
+    for (const Bytes size : labelled) {
+      const bool is_judged = size == report_.reread_size;
+      text += cat("<text class=\"", is_judged ? "judged" : "tick", "\" x=\"", at(x(size)),
+                  "\" y=\"", at(bottom_ + 21), "\" text-anchor=\"middle\"",
+                  is_judged ? " font-weight=\"700\"" : "", ">", format_bytes(size), "</text>\n");
     }
     return text + cat("<text class=\"tick\" x=\"", at((left_ + right_) / 2), "\" y=\"",
-                      at(bottom_ + 42), "\" text-anchor=\"middle\">size of the working set, ",
-                      "doubling</text>\n");
+                      at(bottom_ + 42), "\" text-anchor=\"middle\">size of the working set ",
+                      "(logarithmic)</text>\n");
+  }
+
+  // As many as there is room for, the judged size in any case.
+  [[nodiscard]] std::vector<Bytes> labelled_sizes() const {
+    const std::vector<Bytes> sizes = sizes_to_label(curve_, report_.reread_size);
+    std::size_t widest = 0;
+    for (const Bytes size : sizes)
+      widest = std::max(widest, format_bytes(size).size());
+    std::vector<double> places;
+    for (const Bytes size : sizes)
+      places.push_back(x(size) / (static_cast<double>(widest) * kCharacter + 8));
+    const std::size_t stride = label_stride(places);
+    const auto judged = std::find(sizes.begin(), sizes.end(), report_.reread_size);
+    const std::size_t first =
+        judged == sizes.end() ? 0 : static_cast<std::size_t>(judged - sizes.begin()) % stride;
+    std::vector<Bytes> labelled;
+    for (std::size_t i = first; i < sizes.size(); i += stride)
+      labelled.push_back(sizes[i]);
+    return labelled;
   }
 
   [[nodiscard]] std::string cache_ends() const {

@@ -105,8 +105,9 @@ std::string legend(const Report& report, const std::vector<AgainstOrdinary>& all
       "of their first repetitions, which are cold.",
       kColumns);
   if (!all.empty()) {
-    text += wrapped(cat("+12 %, -30 %, x25: differs by so much from ", arm_name(report, 0),
-                        ", within blocks. =?: cannot be told apart from it."),
+    text += wrapped(cat("+12 %, -30 %, x25: so much more or less than ", arm_name(report, 0),
+                        ", or so many times as much, within blocks. =?: cannot be told apart from "
+                        "it."),
                     kColumns);
   }
   return text;
@@ -150,19 +151,18 @@ std::string heading(const Report& report) {
       cat("carveout-probe ", printable(report.version, 64), " ", printable(report.command, 64),
           ": ", name_of(report.engine), " engine (", printable(report.engine_detail, 256), ")"),
       kColumns);
-  text += wrapped(cat(format_bytes(report.size), " of each memory, ", report.blocks, " blocks, ",
-                      utc(report.started_unix_s), ", ", fixed(lasted, 0), " s"),
-                  kColumns);
+  text +=
+      wrapped(cat(format_bytes(report.size), " of each memory, ", how_many(report.blocks, "block"),
+                  ", ", utc(report.started_unix_s), ", ", fixed(lasted, 0), " s"),
+              kColumns);
   return text;
 }
 
 std::string verdicts(const Report& report) {
   if (report.command != "residency") return {};
-  const std::string known = caches(report);
-  std::string text = wrapped(
-      cat("Residency in ", cache_of(report.engine), known.empty() ? "" : cat(" (", known, ")"),
-          ", judged at ", format_bytes(report.reread_size), ":"),
-      kColumns);
+  std::string text = wrapped(cat("Residency in ", with_size(judged_cache(report)), ", judged at ",
+                                 format_bytes(report.reread_size), ":"),
+                             kColumns);
   const auto all = residencies(report);
   if (all.empty()) text += "  no arm could be judged\n";
   for (const ArmResidency& one : all) {
@@ -170,7 +170,7 @@ std::string verdicts(const Report& report) {
                     "  ");
     text += wrapped(printable(one.verdict.why, kLongestReason), kColumns, "    ");
   }
-  return text + '\n';
+  return text + '\n' + wrapped(decision(report), kColumns) + '\n';
 }
 
 // Those that are not in the tables, or not to the end.

@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::size_t kLongestName = 28;
 // From which on a factor says more than a percentage.
-constexpr double kManyTimes = 9;
+// (A little below twice as much it would be "+100 %".)
+constexpr double kManyTimes = 0.995;
 
 int exponent_of(double value) {
   return static_cast<int>(std::floor(std::log10(std::abs(value))));
@@ -61,6 +62,10 @@ std::string typographic(std::string change) {
   return change;
 }
 
+std::string how_many(std::uint64_t many, std::string_view one) {
+  return cat(many, " ", one, many == 1 ? "" : "s");
+}
+
 std::string utc(double unix_s) {
   // Beyond this the year has no four digits.
   if (!(unix_s >= 0 && unix_s < 253402300800.0)) return "?";
@@ -86,6 +91,20 @@ std::string caches(const Report& report) {
 
 const char* cache_of(EngineKind engine) {
   return engine == EngineKind::kGpu ? "the GPU's L2" : "the processor's caches";
+}
+
+NamedCache judged_cache(const Report& report) {
+  const auto& caches = report.machine.cache_bytes;
+  const Bytes size = judged_cache(report.engine, caches);
+  if (report.engine == EngineKind::kGpu) return {cache_of(report.engine), size};
+  if (size == Bytes(0)) return {"the processor's cache", size};
+  const auto place = std::find(caches.begin(), caches.end(), size.count()) - caches.begin();
+  return {cat("the processor's ", cache_name(report.engine, static_cast<std::size_t>(place))),
+          size};
+}
+
+std::string with_size(const NamedCache& cache) {
+  return cache.size == Bytes(0) ? cache.name : cat(cache.name, " (", format_bytes(cache.size), ")");
 }
 
 std::vector<RowAt> rows_at(const Report& report) {

@@ -3,6 +3,7 @@
 // How figures and text are written: alike in tables, curves and pages.
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,11 +19,14 @@ namespace carveout::probe {
 // `value` with that many digits behind the point.
 [[nodiscard]] std::string fixed(double value, int digits);
 
-// A part as a change: "+12 %", "-5.3 %", "+0.04 %"; from ten times on "x25.0".
+// A part as a change: "+12 %", "-5.3 %", "+0.04 %"; from twice as much on "x2.50", "x12.8".
 [[nodiscard]] std::string change(double part);
 
 // A change with a page's characters: "−5.3 %", "×25.0".
 [[nodiscard]] std::string typographic(std::string change);
+
+// "1 block", "8 blocks": of a word that takes an s.
+[[nodiscard]] std::string how_many(std::uint64_t many, std::string_view one);
 
 // "2026-10-05T14:44:50Z"
 [[nodiscard]] std::string utc(double unix_s);
@@ -34,6 +38,15 @@ namespace carveout::probe {
 
 // What the engine keeps memory in: "the GPU's L2", "the processor's caches".
 [[nodiscard]] const char* cache_of(EngineKind engine);
+
+// That of them which the verdict on residency is about: "the GPU's L2", "the processor's L2".
+struct NamedCache {
+  std::string name;
+  Bytes size;  // 0: not known, and the name is "the processor's cache" or "the GPU's L2"
+};
+[[nodiscard]] NamedCache judged_cache(const Report& report);
+// With its size, if that is known: "the GPU's L2 (24 MiB)".
+[[nodiscard]] std::string with_size(const NamedCache& cache);
 
 // One row at one size.
 struct RowAt {

@@ -1,0 +1,135 @@
+#include <algorithm>
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/text.hpp"
+#include "findings.hpp"
+#include "show/writing.hpp"
+
+namespace carveout::probe {
+namespace {
+
+constexpr std::string_view kDaemon = "daemon";
+constexpr std::array<std::string_view, 4> kLenders{kDaemon, "drm", "dma-heap", "memfd"};
+constexpr std::size_t kLongestWord = 28;
+
+// "vmm", "vmm or external", "vmm, external or register".
+std::string any_of(const std::vector<std::string>& words, const char* last) {
+  std::string all;
+  for (std::size_t i = 0; i < words.size(); ++i)
+    all += cat(i == 0 ? "" : i + 1 == words.size() ? last : ", ", words[i]);
+  return all;
+}
+
+bool is_lent(const ArmRecord& arm) {
+  return std::find(kLenders.begin(), kLenders.end(), arm.source) != kLenders.end();
+}
+
+// What is lent and was measured, by what is known of it.
+struct Lent {
+  std::vector<std::size_t> resident, partly, not_resident, unanswered;
+  [[nodiscard]] bool is_empty() const {
+    return resident.empty() && partly.empty() && not_resident.empty() && unanswered.empty();
+  }
+};
+
+Lent lent_of(const Report& report) {
+  const std::vector<ArmResidency> judged = residencies(report);
+  Lent lent;
+  for (std::size_t arm = 0; arm < report.arms.size(); ++arm) {
+    const ArmRecord& record = report.arms[arm];
+    if (!is_lent(record) || !record.unavailable.empty()) continue;
+    const auto one = std::find_if(judged.begin(), judged.end(),
+                                  [arm](const ArmResidency& other) { return other.arm == arm; });
+    // Why it ended may be that its data was wrong.
+    const Residency residency = one == judged.end() || !record.ended.empty()
+                                    ? Residency::kInconclusive
+                                    : one->verdict.residency;
+    (residency == Residency::kResident      ? lent.resident
+     : residency == Residency::kPartly      ? lent.partly
+     : residency == Residency::kNotResident ? lent.not_resident
+                                            : lent.unanswered)
+        .push_back(arm);
+  }
+  return lent;
+}
+
+std::string names(const Report& report, const std::vector<std::size_t>& arms, const char* last) {
+  std::vector<std::string> words;
+  for (const std::size_t arm : arms)
+    words.push_back(arm_name(report, arm));
+  return any_of(words, last);
+}
+
+// The rows of the environment by which the library takes one of them.
+std::string rows_for(const Report& report, const std::vector<std::size_t>& arms) {
+  // By source, in the order in which they come up.
+  std::vector<std::pair<std::string, std::vector<std::string>>> maps;
+  for (const std::size_t arm : arms) {
+    const std::string& source = report.arms[arm].source;
+    auto one = std::find_if(maps.begin(), maps.end(),
+                            [&source](const auto& other) { return other.first == source; });
+    if (one == maps.end()) one = maps.insert(one, {source, {}});
+    one->second.push_back(printable(report.arms[arm].map, kLongestWord));
+  }
+  std::string all;
+  for (const auto& [source, ways] : maps) {
+    all += cat(all.empty() ? "by " : ", or by ",
+               source == kDaemon ? "" : cat("CARVEOUT_SOURCE=", source, " and "),
+               "CARVEOUT_MAP=", any_of(ways, " or "));
+  }
+  return all;
+}
+
+// Whether one is the daemon's: another lend-as makes other memory of it.
+bool is_of_daemon(const Report& report, const std::vector<std::size_t>& arms) {
+  return std::any_of(arms.begin(), arms.end(),
+                     [&report](std::size_t arm) { return report.arms[arm].source == kDaemon; });
+}
+
+std::string without_a_resident(const Report& report, const Lent& lent) {
+  const std::string unanswered = names(report, lent.unanswered, " and ");
+  if (!lent.partly.empty()) {
+    return cat("No way of mapping that was measured is kept whole: see in the curve where ",
+               names(report, lent.partly, " and "), lent.partly.size() == 1 ? " leaves" : " leave",
+               " ordinary memory's, try the other ways, and without a better one let a long "
+               "prompt decide.",
+               unanswered.empty() ? "" : cat(" Of ", unanswered, " there is no answer yet."));
+  }
+  if (!lent.unanswered.empty()) {
+    return cat("Decide nothing yet: there is no answer, neither yes nor no, of ", unanswered,
+               lent.not_resident.empty()
+                   ? ""
+                   : cat(" (", names(report, lent.not_resident, " and "),
+                         lent.not_resident.size() == 1 ? " is" : " are", " not kept)"),
+               ". Measure again on a quiet machine, by what is said there.");
+  }
+  return cat(
+      "No way of mapping that was measured is kept: leave the loan to what is read once, unless a "
+      "long prompt says otherwise.",
+      is_of_daemon(report, lent.not_resident) ? " Try the other lend-as first." : "");
+}
+
+}  // namespace
+
+std::string decision(const Report& report) {
+  if (report.command != "residency") return {};
+  if (report.engine == EngineKind::kCpu) {
+    return "This is about the processor's caches and decides nothing about a GPU: --engine gpu "
+           "measures that.";
+  }
+  const Lent lent = lent_of(report);
+  if (lent.is_empty()) {
+    return std::any_of(report.arms.begin(), report.arms.end(), is_lent)
+               ? "There is nothing to decide: no lent memory was to be had. The reasons are below."
+               : "There is nothing to decide: nothing that is lent was measured. --source daemon "
+                 "does that.";
+  }
+  if (lent.resident.empty()) return without_a_resident(report, lent);
+  return cat("Take the loan ", rows_for(report, lent.resident), ".");
+}
+
+}  // namespace carveout::probe
