@@ -99,7 +99,7 @@ TEST(ProbeDecision, LetsALongPromptDecideWhatIsKeptInPart) {
 TEST(ProbeDecision, IsNoneWhereThereIsNoAnswer) {
   EXPECT_EQ(decided({{"daemon", "vmm", kNoisy}}),
             "Decide nothing yet: there is no answer, neither yes nor no, of daemon/vmm. Measure "
-            "again on a quiet machine, by what is said there.");
+            "again on a quiet machine; the reason given says what else it needs.");
   EXPECT_THAT(decided({{"daemon", "vmm", kNoisy}, {"daemon", "external", kNotKept}}),
               HasSubstr("of daemon/vmm (daemon/external is not kept). Measure"));
 }

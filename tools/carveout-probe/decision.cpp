@@ -105,7 +105,7 @@ std::string without_a_resident(const Report& report, const Lent& lent) {
                    ? ""
                    : cat(" (", names(report, lent.not_resident, " and "),
                          lent.not_resident.size() == 1 ? " is" : " are", " not kept)"),
-               ". Measure again on a quiet machine, by what is said there.");
+               ". Measure again on a quiet machine; the reason given says what else it needs.");
   }
   return cat(
       "No way of mapping that was measured is kept: leave the loan to what is read once, unless a "

@@ -69,7 +69,7 @@ code { font-family: ui-monospace, "SF Mono", "DejaVu Sans Mono", monospace; font
 .missing p { margin: 0; }
 .missing ul { margin: 0; padding-left: 1.125rem; }
 .missing b { color: var(--ink); font-weight: 600; }
-.decision { margin: 1.25rem 0 0; font-size: 1.125rem; font-weight: 600; }
+.decision { margin: 1.25rem 0 0; font-size: 1.0625rem; font-weight: 600; }
 
 figure { margin: 0; }
 figcaption { margin-top: .5rem; }
@@ -113,6 +113,19 @@ td small { display: block; white-space: nowrap; }
 .text th { white-space: nowrap; }
 .figure { font-weight: 600; white-space: nowrap; }
 .change { white-space: nowrap; font-weight: 600; color: var(--tone, var(--soft)); }
+@media (max-width: 640px) {
+  th, td { padding-right: .75rem; }
+  .rows th:first-child { min-width: 6.5rem; }
+  .rows td small { white-space: normal; }
+}
+/* Its reasons would be beyond the edge. */
+@media screen and (max-width: 640px) {
+  .text thead { display: none; }
+  .text, .text tbody, .text tr, .text th, .text td { display: block; }
+  .text tr { border-bottom: 1px solid var(--line); padding: .5rem 0; }
+  .text tr > * { border: 0; padding: 0; max-width: none; }
+  .text td:nth-child(3)::before { content: "pages: "; }
+}
 .swatch { width: .9em; height: .9em; vertical-align: -.08em; margin-right: .125em; overflow: visible; }
 .bar { display: block; width: 100%; max-width: 14rem; height: .375rem; margin: .25rem 0; }
 .bar .ground { fill: var(--line); }
