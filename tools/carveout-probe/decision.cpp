@@ -17,7 +17,7 @@ constexpr std::array<std::string_view, 4> kLenders{kDaemon, "drm", "dma-heap", "
 constexpr std::size_t kLongestWord = 28;
 
 // "vmm", "vmm or external", "vmm, external or register".
-std::string any_of(const std::vector<std::string>& words, const char* last) {
+std::string listed(const std::vector<std::string>& words, const char* last) {
   std::string all;
   for (std::size_t i = 0; i < words.size(); ++i)
     all += cat(i == 0 ? "" : i + 1 == words.size() ? last : ", ", words[i]);
@@ -59,9 +59,10 @@ Lent lent_of(const Report& report) {
 
 std::string names(const Report& report, const std::vector<std::size_t>& arms, const char* last) {
   std::vector<std::string> words;
+  words.reserve(arms.size());
   for (const std::size_t arm : arms)
     words.push_back(arm_name(report, arm));
-  return any_of(words, last);
+  return listed(words, last);
 }
 
 // The rows of the environment by which the library takes one of them.
@@ -79,7 +80,7 @@ std::string rows_for(const Report& report, const std::vector<std::size_t>& arms)
   for (const auto& [source, ways] : maps) {
     all += cat(all.empty() ? "by " : ", or by ",
                source == kDaemon ? "" : cat("CARVEOUT_SOURCE=", source, " and "),
-               "CARVEOUT_MAP=", any_of(ways, " or "));
+               "CARVEOUT_MAP=", listed(ways, " or "));
   }
   return all;
 }

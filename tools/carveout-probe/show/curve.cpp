@@ -183,6 +183,7 @@ std::string size_axis(const Frame& frame) {
   std::size_t widest = 0;
   for (const Bytes size : sizes)
     widest = std::max(widest, format_bytes(size).size());
+  places.reserve(sizes.size());
   for (const Bytes size : sizes) {
     places.push_back(static_cast<double>(frame.column(size)) / static_cast<double>(widest + 2));
   }

@@ -184,6 +184,7 @@ class Drawing {
     for (const Bytes size : sizes)
       widest = std::max(widest, format_bytes(size).size());
     std::vector<double> places;
+    places.reserve(sizes.size());
     for (const Bytes size : sizes)
       places.push_back(x(size) / (static_cast<double>(widest) * kCharacter + 8));
     const std::size_t stride = label_stride(places);
