@@ -291,6 +291,7 @@ Result<void> Daemon::open_listeners(std::vector<UniqueFd> passed) {
     listeners_.push_back(*std::move(listener));
   }
   lending_sockets_ = listeners_.size();
+  // The last: who sees its file may connect to the others.
   auto control =
       Listener::open(listener_context_, ++last_id_,
                      {.path = options_.control, .type = SOCK_STREAM, .mode = 0600, .group = ""},
