@@ -75,6 +75,7 @@ Result<L2Class> parse_l2_class(std::string_view content, const std::string& file
   }
   found.gpu = text(*machine, "gpu");
   found.driver = text(*machine, "driver");
+  found.lender = text(*machine, "lender");
   found.measured_unix_s = ended->GetDouble();
   for (const JsonValue& verdict : verdicts->GetArray()) {
     const std::string name = text(verdict, "arm");

@@ -19,8 +19,9 @@ inline constexpr std::size_t kMaxL2ClassBytes = 16UL << 20U;
 
 struct L2Class {
   std::string engine;  // "gpu"; "cpu": it is about the processor's caches, and says nothing of L2
-  std::string gpu;     // "" where it is not known, as the next
+  std::string gpu;     // "" where it is not known, as the next two
   std::string driver;  // "580.82.07"
+  std::string lender;  // "carveoutd 0.1.0, backend drm (...)", or why it is not known
   double measured_unix_s = 0;
 
   struct Arm {

@@ -30,7 +30,8 @@ std::string_view remedy(int number) {
       return "no lender answers there: is carveoutd running, and is this one of its --socket?";
     case EACCES:
     case EPERM:
-      return "not allowed: only root and the members of the socket's group are (ls -l it)";
+      return "only root and members of its group (carveout, unless ls -l shows another) may use "
+             "it: usermod -aG carveout USER, then log in again";
     case EPROTOTYPE:
       return "is another kind of socket: is it the control socket?";
     default:

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdint>
 #include <initializer_list>
 #include <utility>
@@ -225,6 +226,18 @@ std::string without_key(std::string_view text, std::string_view key) {
   return sent == key ? safe : without(safe, sent);
 }
 
+// "..., which is 64 MiB": the most that may be asked for, for people, where the reason has it in
+// bytes.
+std::string size_in(std::string_view reason) {
+  if (!reason.starts_with(kBadSize)) return {};
+  const std::string_view digits = reason.substr(kBadSize.size());
+  const char* const end = digits.data() + digits.size();
+  std::uint64_t count = 0;
+  const auto [rest, problem] = std::from_chars(digits.data(), end, count);
+  if (problem != std::errc{} || rest != end || count % 1024 != 0) return {};
+  return cat(", which is ", format_bytes(Bytes(count)));
+}
+
 // The refusal in `document`: "ok" is false, or it carries an "error".
 std::optional<Error> refusal_in(const JsonDocument& document, std::string_view key = {}) {
   const auto* ok = last_member(document, "ok");
@@ -235,6 +248,7 @@ std::optional<Error> refusal_in(const JsonDocument& document, std::string_view k
   if (error != nullptr && error->IsString()) {
     const std::string_view words(error->GetString(), error->GetStringLength());
     reason = printable(without_key(words, key), kMaxReason);
+    reason += size_in(reason);
   }
   if (Bytes free, largest; read_sizes(document, {{"free", &free}, {"largest", &largest}})) {
     reason += cat(": ", format_bytes(free), " are free, the largest claim now is ",

@@ -59,7 +59,11 @@ Result<Key> read_key_file(const std::string& path, KeyAudience audience) {
         problem == ENOENT   ? (audience == KeyAudience::kLender
                                    ? "does not exist: create it with one line, the key"
                                    : "does not exist: whoever runs the lender has the key")
-        : problem == EACCES ? "cannot be opened: its group, or whoever may use sudo, can"
+        : problem == EACCES ? (audience == KeyAudience::kLender
+                                   ? "cannot be opened: its group, or whoever may use sudo, can"
+                                   : "cannot be opened: only root and members of its group "
+                                     "(carveout, unless ls -l shows another) may: usermod -aG "
+                                     "carveout USER, then log in again")
                             : "cannot be opened");
   }
   struct stat status {};

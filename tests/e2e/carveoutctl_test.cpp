@@ -64,17 +64,22 @@ TEST_F(Carveoutctl, StatusSaysWhatIsKnownOfTheL2) {
       HasSubstr("not measured: carveout-probe residency --engine gpu --json " + file + "\n"));
   EXPECT_FALSE(json({"status", "--probe-result", file, "--json"})["l2"]["measured"].GetBool());
 
-  write_file(file, R"({"schema": "carveout-probe/1", "command": "residency", "engine": "gpu",
-      "ended_unix_s": 1796032800, "machine": {"gpu": "NVIDIA GB10"},
+  write_file(file, R"json({"schema": "carveout-probe/1", "command": "residency", "engine": "gpu",
+      "ended_unix_s": 1796032800, "machine": {"gpu": "NVIDIA GB10",
+          "lender": "carveoutd 0.1.0, backend drm (card1)"},
       "arms": [{"name": "daemon/vmm", "source": "daemon", "map": "vmm"}],
-      "residency": [{"arm": "daemon/vmm", "residency": "not_resident", "why": "a gain of 1 %"}]})",
+      "residency": [{"arm": "daemon/vmm", "residency": "not_resident", "why": "a gain of 1 %"}]})json",
              0644);
   EXPECT_THAT(row().output,
-              HasSubstr("daemon/vmm not resident (NVIDIA GB10, measured 2026-11-30; "));
+              AllOf(HasSubstr("daemon/vmm not resident (NVIDIA GB10, measured 2026-11-30; "),
+                    HasSubstr("; measured with backend drm (card1), now backend memfd (ordinary "
+                              "memory in sealed memfds")));
   const auto status = json({"status", "--probe-result", file, "--json"});
   EXPECT_EQ(status["free_bytes"].GetUint64(), 32 * kSlice);
   EXPECT_TRUE(status["l2"]["measured"].GetBool());
   EXPECT_STREQ(status["l2"]["arms"][0]["residency"].GetString(), "not_resident");
+  EXPECT_STREQ(status["l2"]["lender"].GetString(), "carveoutd 0.1.0, backend drm (card1)");
+  EXPECT_THAT(status["l2"]["lender_now"].GetString(), HasSubstr(", backend memfd ("));
 
   write_file(file, "{", 0644);
   const Outcome broken = row();

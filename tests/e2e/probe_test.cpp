@@ -105,6 +105,9 @@ TEST_F(Probe, MeasuresBandwidth) {
   const std::string text = read_file(file("b.json"));
   EXPECT_EQ(validate_against_schema(text), "");
   const auto result = parse(text);
+  char name[256] = {};
+  ASSERT_EQ(::gethostname(name, sizeof name - 1), 0);
+  EXPECT_STREQ(result["machine"]["host"].GetString(), name);
   EXPECT_THAT(batches_of(result, "daemon/host"), Each(8));
   EXPECT_EQ(batches_of(result, "daemon/host").size(), 8U) << "the rows of the CPU engine";
   EXPECT_EQ(arm_of(result, "ordinary")["page_bytes"].GetUint64(),
@@ -186,6 +189,8 @@ TEST_F(Probe, EndsTheArmWhoseLenderIsKilledAndReportsTheRest) {
   const std::string text = read_file(file("k.json"));
   EXPECT_EQ(validate_against_schema(text), "");
   const auto result = parse(text);
+  EXPECT_THAT(result["machine"]["lender"].GetString(), StartsWith("carveoutd "))
+      << "asked before it was killed";
   EXPECT_THAT(arm_of(result, "daemon/host")["ended"].GetString(),
               HasSubstr("the lender has closed the connection or was killed"));
   EXPECT_THAT(batches_of(result, "ordinary"), Each(60)) << "the rest is whole";
@@ -296,17 +301,51 @@ TEST_F(Probe, LosesNoGoodResultToARunThatFails) {
   const Outcome failed =
       probe({"bandwidth", "--size", "4MiB", "--repetitions", "1", "--json", result});
   EXPECT_EQ(failed.code, 1);
-  EXPECT_THAT(failed.error, HasSubstr("good.json is left as it was: what was measured is in "));
+  EXPECT_THAT(failed.error, HasSubstr("good.json is left as it was: what this run found is in "));
   EXPECT_EQ(read_file(result), text);
   EXPECT_EQ(validate_against_schema(read_file(result + ".incomplete")), "");
 }
 
-TEST_F(Probe, SaysWhyThereIsNoLender) {
+// Minutes of ordinary memory alone would answer nothing.
+TEST_F(Probe, MeasuresNothingWithoutALenderAndSaysWhy) {
   daemon_.kill();
-  const Outcome outcome = probe({"bandwidth", "--size", "2MiB", "--repetitions", "1"});
+  for (const char* command : {"bandwidth", "residency", "latency"}) {
+    const Outcome outcome = probe({command, "--size", "8MiB", "--blocks", "10000", "--json",
+                                   file("none.json"), "--html", file("none.html")});
+    EXPECT_EQ(outcome.code, 1);
+    EXPECT_THAT(outcome.output, AllOf(HasSubstr("Nothing was measured"), HasSubstr("daemon/host"),
+                                      HasSubstr("--socket: ")));
+    EXPECT_THAT(outcome.error, AllOf(HasSubstr("no memory of daemon could be had"),
+                                     HasSubstr("--source ordinary measures it against itself")));
+    const std::string text = read_file(file("none.json"));
+    EXPECT_EQ(validate_against_schema(text), "");
+    const auto result = parse(text);
+    EXPECT_EQ(result["series"].Size(), 0U);
+    EXPECT_THAT(arm_of(result, "daemon/host")["unavailable"].GetString(), HasSubstr("--socket: "));
+    EXPECT_THAT(read_file(file("none.html")), HasSubstr("</html>"));
+  }
+  EXPECT_EQ(
+      probe({"bandwidth", "--size", "2MiB", "--repetitions", "1", "--source", "ordinary"}).code, 0)
+      << "this needs no lender";
+}
+
+TEST_F(Probe, SaysThatASizeIsRoundedUp) {
+  const std::vector<std::string> rest{"--repetitions", "1", "--json", file("s.json")};
+  std::vector<std::string> all{"bandwidth", "--size", "512KiB"};
+  all.insert(all.end(), rest.begin(), rest.end());
+  const Outcome rounded = probe(all);
+  EXPECT_EQ(rounded.code, 0) << rounded.error;
+  EXPECT_THAT(rounded.error, HasSubstr("--size 512 KiB is rounded up to 2 MiB"));
+  EXPECT_THAT(rounded.output, HasSubstr("2 MiB of each memory"));
+  EXPECT_EQ(parse(read_file(file("s.json")))["size_bytes"].GetUint64(), kSlice);
+  all[2] = "2MiB";
+  EXPECT_THAT(probe(all).error, IsEmpty());
+}
+
+TEST_F(Probe, SaysHowMuchThereIsToALargerSize) {
+  const Outcome outcome = probe({"latency", "--size", "128MiB"});
   EXPECT_EQ(outcome.code, 1);
-  EXPECT_THAT(outcome.output, AllOf(HasSubstr("daemon/host"), HasSubstr("--socket: ")));
-  EXPECT_THAT(outcome.error, HasSubstr("no memory of daemon could be had"));
+  EXPECT_THAT(outcome.error, AllOf(HasSubstr("64 MiB"), HasSubstr("128 MiB")));
 }
 
 TEST_F(Probe, MeasuresNothingThatItCouldNotWrite) {

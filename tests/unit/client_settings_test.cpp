@@ -312,7 +312,9 @@ TEST_F(ClientSettings, SayWhyAKeyFileCannotBeRead) {
   EXPECT_EQ(test::run_as_nobody([&] {
               const auto settings = read({{"CARVEOUT", "1"}, {"CARVEOUT_KEY_FILE", file}});
               return !settings && settings.error().number == EACCES &&
-                             settings.error().context == "CARVEOUT_KEY_FILE"
+                             settings.error().context == "CARVEOUT_KEY_FILE" &&
+                             settings.error().message.find("usermod -aG carveout USER") !=
+                                 std::string::npos
                          ? 0
                          : 1;
             }),

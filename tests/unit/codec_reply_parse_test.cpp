@@ -184,7 +184,7 @@ TEST(ParseRefusal, CarriesTheDaemonsWords) {
   EXPECT_EQ(refusal(encode_refusal(Refusal::kUnknownKey, kNow)).message, "missing or unknown key");
   EXPECT_EQ(refusal(encode_refusal(Refusal::kUnknownOp, kNow)).message, "unknown op");
   EXPECT_EQ(refusal(encode_refusal(Refusal::kBadSize, kNow)).message,
-            "size must be an integer from 1 to 2145386496");
+            "size must be an integer from 1 to 2145386496, which is 2046 MiB");
 }
 
 TEST(ParseRefusal, SaysHowMuchThereIs) {

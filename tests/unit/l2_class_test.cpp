@@ -12,7 +12,9 @@
 #include <utility>
 
 #include "base/json.hpp"
+#include "base/text.hpp"
 #include "l2.hpp"
+#include "lender_text.hpp"
 #include "tables.hpp"
 #include "unit/helpers.hpp"
 
@@ -20,27 +22,32 @@ namespace carveout::client {
 namespace {
 
 using test::TemporaryDirectory;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
+using testing::StartsWith;
 
 // As the probe has it, with what is not looked at left out.
-constexpr const char* kMeasured = R"({
+constexpr const char* kMeasured = R"json({
   "schema": "carveout-probe/1",
   "command": "residency",
   "engine": "gpu",
   "started_unix_s": 1796000000.5,
   "ended_unix_s": 1796032800.25,
-  "machine": {"gpu": "NVIDIA GB10", "driver": "580.82.07", "cache_bytes": [25165824]},
+  "machine": {"gpu": "NVIDIA GB10", "driver": "580.82.07", "cache_bytes": [25165824],
+              "lender": "carveoutd 0.1.0, backend drm (dumb buffers of /dev/dri/card1)"},
   "arms": [
     {"name": "ordinary", "source": "ordinary"},
+    {"name": "cuda/vmm", "source": "cuda", "map": "vmm"},
     {"name": "daemon/vmm", "source": "daemon", "map": "vmm"},
     {"name": "daemon/register", "source": "daemon", "map": "register"}
   ],
   "residency": [
+    {"arm": "cuda/vmm", "residency": "resident", "why": "a gain of 61 %"},
     {"arm": "daemon/vmm", "residency": "not_resident", "why": "a gain of 1 %"},
     {"arm": "daemon/register", "residency": "resident", "why": "a gain of 60 %"}
   ]
-})";
+})json";
 
 // The first occurrence changed.
 std::string with(const std::string& from, const std::string& to) {
@@ -56,15 +63,17 @@ TEST(L2Class, IsWhatTheProbeHasFound) {
   EXPECT_EQ(found->engine, "gpu");
   EXPECT_EQ(found->gpu, "NVIDIA GB10");
   EXPECT_EQ(found->driver, "580.82.07");
+  EXPECT_EQ(found->lender, "carveoutd 0.1.0, backend drm (dumb buffers of /dev/dri/card1)");
   EXPECT_EQ(found->measured_unix_s, 1796032800.25);
-  ASSERT_EQ(found->arms.size(), 2U);
-  EXPECT_EQ(found->arms[0].name, "daemon/vmm");
-  EXPECT_EQ(found->arms[0].source, "daemon");
-  EXPECT_EQ(found->arms[0].map, "vmm");
-  EXPECT_EQ(found->arms[0].residency, "not_resident");
-  EXPECT_EQ(found->arms[0].why, "a gain of 1 %");
-  EXPECT_EQ(found->arms[1].map, "register");
-  EXPECT_EQ(found->arms[1].residency, "resident");
+  ASSERT_EQ(found->arms.size(), 3U);
+  EXPECT_EQ(found->arms[0].source, "cuda");
+  EXPECT_EQ(found->arms[1].name, "daemon/vmm");
+  EXPECT_EQ(found->arms[1].source, "daemon");
+  EXPECT_EQ(found->arms[1].map, "vmm");
+  EXPECT_EQ(found->arms[1].residency, "not_resident");
+  EXPECT_EQ(found->arms[1].why, "a gain of 1 %");
+  EXPECT_EQ(found->arms[2].map, "register");
+  EXPECT_EQ(found->arms[2].residency, "resident");
 }
 
 TEST(L2Class, RefusesWhatIsNoSuchResult) {
@@ -113,7 +122,7 @@ TEST(L2Class, IsReadFromItsFile) {
   const auto found = read_l2_class(directory.file("r.json", kMeasured));
   ASSERT_TRUE(found) << found.error().describe();
   ASSERT_TRUE(found->has_value());
-  EXPECT_EQ((*found)->arms.size(), 2U);
+  EXPECT_EQ((*found)->arms.size(), 3U);
 }
 
 TEST(L2Class, IsAnErrorWhereTheFileCannotBeUsed) {
@@ -140,17 +149,47 @@ TEST(L2Class, KnowsADriversVersionByWhatItSays) {
 
 // --- what carveoutctl makes of it ---
 
-rapidjson::Document status_with(const std::string& file, const std::string& driver_now) {
+// As the daemon has it that was measured.
+constexpr const char* kStatus = R"({"version": "0.1.0", "free_bytes": 4096, "backend": "drm",
+    "backend_detail": "dumb buffers of /dev/dri/card1"})";
+
+rapidjson::Document status_with(const std::string& file, const std::string& driver_now,
+                                const char* answer = kStatus) {
   rapidjson::Document status;
-  status.Parse(R"({"version": "0.1.0", "free_bytes": 4096})");
+  status.Parse(answer);
   ctl::add_l2(status, file, driver_now);
   return status;
+}
+
+std::string lender_of(const char* answer) {
+  rapidjson::Document status;
+  status.Parse(answer);
+  return ctl::lender_text(status);
+}
+
+TEST(LenderText, IsWhatTheDaemonAnswers) {
+  const std::string lender = lender_of(kStatus);
+  EXPECT_EQ(lender, "carveoutd 0.1.0, backend drm (dumb buffers of /dev/dri/card1)");
+  EXPECT_EQ(ctl::backend_in(lender), "backend drm (dumb buffers of /dev/dri/card1)");
+  EXPECT_EQ(lender_of(R"({"backend": "x\u001b"})"), "carveoutd ?, backend x\\x1b (?)");
+  for (const char* answer : {"{}", R"({"version": "0.1.0"})", R"({"backend": 3})"})
+    EXPECT_EQ(lender_of(answer), "") << answer;
+}
+
+TEST(LenderText, HasABackendOnlyWhereItNamesOne) {
+  for (const char* text : {"", "carveoutd 0.1.0", "carveoutd 0.1.0, else",
+                           "not known: no carveoutd answers there, backend drm (x)"})
+    EXPECT_EQ(ctl::backend_in(text), "") << text;
 }
 
 class L2Status : public testing::Test {
  protected:
   [[nodiscard]] std::string line(const std::string& text, const std::string& now = "") const {
     return ctl::l2_line(status_with(directory_.file("r.json", text), now));
+  }
+  [[nodiscard]] std::string line_now(const char* answer, const std::string& text = kMeasured,
+                                     const std::string& driver = "") const {
+    return ctl::l2_line(status_with(directory_.file("r.json", text), driver, answer));
   }
   TemporaryDirectory directory_;
 };
@@ -165,6 +204,44 @@ TEST_F(L2Status, SaysWhatWasMeasured) {
 TEST_F(L2Status, SaysThatTheDriverIsAnother) {
   EXPECT_THAT(line(kMeasured, "590.10"),
               HasSubstr("; measured with driver 580.82.07, now 590.10: measure again"));
+}
+
+TEST_F(L2Status, SaysThatTheLenderIsAnother) {
+  EXPECT_THAT(line_now(R"({"version": "0.1.0", "backend": "memfd", "backend_detail": "ordinary"})"),
+              EndsWith("; carveout-probe); measured with backend drm (dumb buffers of "
+                       "/dev/dri/card1), now backend memfd (ordinary): measure again"));
+  EXPECT_THAT(line_now(R"({"version": "0.1.0", "backend": "drm",
+                           "backend_detail": "dumb buffers of /dev/dri/card0"})"),
+              HasSubstr("now backend drm (dumb buffers of /dev/dri/card0): measure again"));
+  EXPECT_THAT(line_now(R"({"backend": "memfd"})", kMeasured, "590.10"),
+              EndsWith("; measured with driver 580.82.07, now 590.10, and with backend drm (dumb "
+                       "buffers of /dev/dri/card1), now backend memfd (?): measure again"));
+}
+
+TEST_F(L2Status, SaysNothingOfALenderThatIsAlikeOrNotKnown) {
+  EXPECT_THAT(line_now(R"({"version": "9", "backend": "drm",
+                           "backend_detail": "dumb buffers of /dev/dri/card1"})"),
+              Not(HasSubstr("measure again")))
+      << "another version lends the same";
+  EXPECT_THAT(line_now(R"({"version": "0.1.0"})"), Not(HasSubstr("measure again")));
+  const char* other = R"({"version": "0.1.0", "backend": "memfd"})";
+  EXPECT_THAT(line_now(other), HasSubstr("measure again"));
+  EXPECT_THAT(line_now(other, with("carveoutd 0.1.0, ", "not known: no answer, ")),
+              Not(HasSubstr("measure again")));
+  EXPECT_THAT(line_now(other, with("\"lender\"", "\"else\"")), Not(HasSubstr("measure again")));
+}
+
+// The GPU's own memory is what it was held against: its verdict is in the JSON.
+TEST_F(L2Status, IsAboutWhatIsLent) {
+  EXPECT_THAT(line(kMeasured), Not(HasSubstr("cuda")));
+  for (const char* source : {"drm", "dma-heap", "memfd"}) {
+    EXPECT_THAT(line(with("\"source\": \"cuda\"", cat("\"source\": \"", source, "\""))),
+                StartsWith("cuda/vmm resident, daemon/vmm not resident, "));
+  }
+  std::string none = kMeasured;
+  for (auto at = none.find("\"daemon\""); at != std::string::npos; at = none.find("\"daemon\""))
+    none.replace(at, 8, "\"cuda\"");
+  EXPECT_THAT(line(none), StartsWith("no lent memory was measured (NVIDIA GB10, "));
 }
 
 TEST_F(L2Status, SaysThatTheProcessorsCachesAreNotTheL2) {
@@ -192,7 +269,7 @@ TEST_F(L2Status, CountsWhatItHasNoRoomFor) {
   EXPECT_THAT(line(with("{\"arm\": \"daemon/vmm\"", many + "{\"arm\": \"daemon/vmm\"")),
               HasSubstr("daemon/register partly and 3 more ("));
   EXPECT_THAT(line(with("\"residency\": [", "\"residency\": [], \"else\": [")),
-              HasSubstr("no memory could be measured (NVIDIA GB10"));
+              HasSubstr("no lent memory was measured (NVIDIA GB10"));
 }
 
 TEST_F(L2Status, MakesTextPrintable) {
@@ -214,13 +291,19 @@ TEST_F(L2Status, IsARowAndAnObject) {
   EXPECT_TRUE(l2["measured"].GetBool());
   EXPECT_STREQ(l2["driver_now"].GetString(), "590.10");
   EXPECT_EQ(l2["measured_unix_s"].GetDouble(), 1796032800.25);
-  EXPECT_STREQ(l2["arms"][0]["residency"].GetString(), "not_resident");
-  EXPECT_STREQ(l2["arms"][0]["why"].GetString(), "a gain of 1 %");
+  EXPECT_STREQ(l2["lender"].GetString(),
+               "carveoutd 0.1.0, backend drm (dumb buffers of /dev/dri/card1)");
+  EXPECT_STREQ(l2["lender_now"].GetString(), l2["lender"].GetString());
+  EXPECT_STREQ(l2["arms"][0]["arm"].GetString(), "cuda/vmm");
+  EXPECT_STREQ(l2["arms"][1]["residency"].GetString(), "not_resident");
+  EXPECT_STREQ(l2["arms"][1]["why"].GetString(), "a gain of 1 %");
   EXPECT_FALSE(l2.HasMember("problem"));
   const auto broken = status_with(directory_.file("b.json", "{"), "");
   EXPECT_FALSE(broken["l2"]["measured"].GetBool());
   EXPECT_TRUE(broken["l2"].HasMember("problem"));
   EXPECT_FALSE(broken["l2"].HasMember("driver_now"));
+  EXPECT_FALSE(broken["l2"].HasMember("lender"));
+  EXPECT_TRUE(broken["l2"].HasMember("lender_now"));
 }
 
 }  // namespace

@@ -96,6 +96,7 @@ TEST(ProbeCommandLine, Everything) {
   EXPECT_THAT(command.run.arms.sources, ElementsAre("daemon", "memfd"));
   EXPECT_THAT(command.run.arms.maps, ElementsAre("host"));
   EXPECT_EQ(command.run.arms.size, mib(4)) << "whole slices";
+  EXPECT_EQ(command.asked_size, mib(3)) << "so that it can be said";
   EXPECT_EQ(command.run.blocks, 12U);
   EXPECT_EQ(command.run.repetitions, 9U);
   EXPECT_EQ(command.run.arms.socket, "/s");

@@ -152,6 +152,8 @@ TEST(ProbeCompare, RemarksOnEachConditionThatDiffers) {
   const Case cases[] = {
       {[](Report& r) { r.machine.kernel = "Linux 7"; },
        "unlike in the kernel: Linux 6.18.44 x86_64 in a.json, Linux 7 in b.json"},
+      {[](Report& r) { r.machine.host = "spark-2"; },
+       "unlike in the host: spark-1 in a.json, spark-2 in b.json"},
       {[](Report& r) { r.machine.processor = "Else"; }, "unlike in the processor"},
       {[](Report& r) { r.machine.gpu = "Else"; }, "unlike in the GPU: NVIDIA GB10 in a.json, Else"},
       {[](Report& r) { r.machine.driver.clear(); },

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <string>
 
 #include "engines/anonymous.hpp"
@@ -87,6 +88,9 @@ TEST(ProbeHost, MoreOrdinaryMemoryThanThereIsIsRefused) {
 
 TEST(ProbeHost, KnowsItself) {
   const Machine machine = host_machine();
+  std::array<char, 256> name{};
+  ASSERT_EQ(::gethostname(name.data(), name.size() - 1), 0);
+  EXPECT_EQ(machine.host, name.data());
   EXPECT_THAT(machine.kernel, StartsWith("Linux "));
   EXPECT_THAT(machine.processor, HasSubstr(" CPU"));
   EXPECT_EQ(machine.page_bytes, static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)));

@@ -19,7 +19,8 @@ TEST(ProbeInfoText, ShowsTheMachineAndEachMemory) {
   report.command = "info";
   report.engine = EngineKind::kGpu;
   report.engine_detail = "NVIDIA GB10, 48 SMs";
-  report.machine = {.kernel = "Linux 6.11 aarch64",
+  report.machine = {.host = "spark-1",
+                    .kernel = "Linux 6.11 aarch64",
                     .processor = "CPU part 0xd87, 20 CPUs",
                     .gpu = "NVIDIA GB10",
                     .driver = "580.82.07",
@@ -30,11 +31,11 @@ TEST(ProbeInfoText, ShowsTheMachineAndEachMemory) {
   report.arms = {{"ordinary", "ordinary", "", "device memory", 0, "", ""},
                  {"daemon/vmm", "daemon", "vmm", "", 0, "cuMemMap failed\n\x1b[31m", ""}};
   const std::string text = info_text(report);
-  EXPECT_THAT(text,
-              AllOf(HasSubstr("engine      gpu: NVIDIA GB10, 48 SMs\n"),
-                    HasSubstr("caches      L2 24 MiB\n"), HasSubstr("driver      580.82.07\n"),
-                    HasSubstr("lender      carveoutd 0.1.0, backend drm"),
-                    HasSubstr("pages       4 KiB\n")));
+  EXPECT_THAT(text, AllOf(HasSubstr("engine      gpu: NVIDIA GB10, 48 SMs\n"),
+                          HasSubstr("caches      L2 24 MiB\n"),
+                          HasSubstr("driver      580.82.07\n"), HasSubstr("host        spark-1\n"),
+                          HasSubstr("lender      carveoutd 0.1.0, backend drm"),
+                          HasSubstr("pages       4 KiB\n")));
   EXPECT_THAT(text, AllOf(HasSubstr("  ordinary: device memory\n"),
                           HasSubstr("  daemon/vmm: not to be had: cuMemMap failed\\x0a")));
   EXPECT_THAT(text, Not(HasSubstr("\x1b")));

@@ -14,8 +14,10 @@ namespace carveout::probe {
 namespace {
 
 using testing::AllOf;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Not;
 
 // Ordinary memory, and one arm that is read again at such a rate.
 Report with_reread(double rate) {
@@ -49,6 +51,29 @@ TEST(ProbeOutcome, IsAFailureWhereASourceGaveNothing) {
   const Outcome nothing = outcome_of(report, {"daemon"}, false);
   EXPECT_EQ(nothing.code, kFailed);
   EXPECT_THAT(nothing.complaint, HasSubstr("no memory left"));
+}
+
+TEST(ProbeOutcome, SaysWhyNothingWasMeasured) {
+  Report report = with_reread(800);
+  report.arms[1].unavailable = "no lender answers there";
+  report.series.clear();
+  const Outcome alone = outcome_of(report, {"daemon"}, true);
+  EXPECT_EQ(alone.code, kFailed) << "not refused: it was not judged";
+  EXPECT_THAT(alone.complaint, AllOf(HasSubstr("no lender answers there; nothing was measured"),
+                                     HasSubstr("--source ordinary measures it against itself")));
+  report.command = "info";
+  EXPECT_THAT(outcome_of(report, {"daemon"}, false).complaint, Not(HasSubstr("--source")));
+}
+
+TEST(ProbeOutcome, IsAFailureWhereOrdinaryMemoryHasNoSecond) {
+  Report report = with_reread(800);
+  report.arms[1] = {"ordinary#2", "ordinary", "", "", 0, "", ""};
+  EXPECT_EQ(outcome_of(report, {"ordinary"}, false).code, kDone);
+  report.arms[1].unavailable = "no memory left";
+  report.series.clear();
+  const Outcome failed = outcome_of(report, {"ordinary"}, false);
+  EXPECT_EQ(failed.code, kFailed);
+  EXPECT_THAT(failed.complaint, EndsWith("could be had: ordinary#2: no memory left"));
 }
 
 TEST(ProbeOutcome, RequiresResidencyOfEveryArm) {

@@ -232,6 +232,7 @@ Report made_residency() {
   report.machine.gpu = "NVIDIA GB10";
   report.machine.driver = "580.82.07";
   report.machine.cuda = "13.0";
+  report.machine.host = "spark-1";
   report.machine.lender = "carveoutd 0.1.0, backend drm";
   report.machine.cache_bytes = {24UL << 20U};
   report.arms[0].memory = "cuMemAlloc";
@@ -286,7 +287,9 @@ namespace {
 
 // Each has all members by name, so that a new one that is not looked at does not compile.
 void expect_same(const Machine& machine, const Machine& expected) {
-  const auto& [kernel, processor, gpu, driver, cuda, lender, page_bytes, cache_bytes] = machine;
+  const auto& [host, kernel, processor, gpu, driver, cuda, lender, page_bytes, cache_bytes] =
+      machine;
+  EXPECT_EQ(host, expected.host);
   EXPECT_EQ(kernel, expected.kernel);
   EXPECT_EQ(processor, expected.processor);
   EXPECT_EQ(gpu, expected.gpu);

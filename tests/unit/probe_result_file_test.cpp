@@ -119,7 +119,7 @@ TEST(ProbeResultFile, HasWhatFollows) {
 
 TEST(ProbeResultFile, LeavesOutWhatIsNotKnown) {
   const auto file = parsed(json_of(made_bandwidth()));
-  for (const char* name : {"gpu", "driver", "cuda", "lender"})
+  for (const char* name : {"host", "gpu", "driver", "cuda", "lender"})
     EXPECT_FALSE(file["machine"].HasMember(name)) << name;
   EXPECT_FALSE(file.HasMember("reread_size_bytes"));
   EXPECT_FALSE(file["arms"][0].HasMember("map"));

@@ -226,6 +226,32 @@ TEST(ProbeRun, TriesEachRowBeforeItBegins) {
   EXPECT_THAT(find(report, 1, Row::kReread, mib(2))->batches, IsEmpty());
 }
 
+TEST(ProbeRun, MeasuresNothingWhereOrdinaryMemoryIsAlone) {
+  int asked = 0;
+  MadeEngine engine([&asked](int, Row, Bytes) -> Result<double> { return ++asked; });
+  RunSettings settings = with_memfd();
+  settings.arms.sources = {"cuda"};
+  const Report report =
+      run_steps("bandwidth", engine, settings, bandwidth_steps(engine.rows(), mib(2)), {}, never);
+  EXPECT_EQ(asked, 0);
+  EXPECT_THAT(report.series, IsEmpty());
+  ASSERT_THAT(report.arms, SizeIs(2));
+  EXPECT_THAT(report.arms[0].unavailable, IsEmpty());
+  EXPECT_THAT(report.arms[1].unavailable, Not(IsEmpty()));
+  EXPECT_GE(report.ended_unix_s, report.started_unix_s);
+  EXPECT_THAT(run_latency(engine, settings, {}, never).series, IsEmpty());
+}
+
+TEST(ProbeRun, MeasuresOrdinaryMemoryAgainstItself) {
+  MadeEngine engine([](int, Row, Bytes) -> Result<double> { return 10; });
+  RunSettings settings = with_memfd();
+  settings.arms.sources = {"ordinary", "cuda"};
+  const Report report =
+      run_steps("bandwidth", engine, settings, bandwidth_steps(engine.rows(), mib(2)), {}, never);
+  ASSERT_THAT(report.series, SizeIs(4)) << "what cannot be had is no reason against the rest";
+  EXPECT_THAT(report.series[1].batches, SizeIs(kLeastBlocks));
+}
+
 TEST(ProbeRun, MeasuresClaimingAndGivingBack) {
   auto engine = open_cpu_engine(1);
   ASSERT_TRUE(engine);

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "base/file.hpp"
+#include "client/l2_class.hpp"
 #include "unit/helpers.hpp"
 
 namespace carveout::probe {
@@ -98,6 +99,7 @@ TEST(ProbeWriteFile, NamesWhatCannotBeWritten) {
   };
   const Case cases[] = {
       {directory.path("none/a.json"), "No such file or directory"},
+      {directory.path("none/a.json"), "/none: it must exist (mkdir -p)"},
       {directory.path("file/a.json"), "Not a directory"},
       {directory.path(), "Is a directory"},
       {directory.path("dangling"), "is a symbolic link to a file that does not exist"},
@@ -114,6 +116,14 @@ TEST(ProbeWriteFile, NamesWhatCannotBeWritten) {
   const auto full = write_file("/dev/full", "x");
   ASSERT_FALSE(full);
   EXPECT_EQ(full.error().number, ENOSPC);
+}
+
+TEST(ProbeWriteFile, SaysWhatMakesTheDirectoryOfTheProbesResult) {
+  const std::string path = client::kL2ClassFile;
+  if (::access(directory_of(path).c_str(), F_OK) == 0) GTEST_SKIP() << "waived: this host has it";
+  const auto result = check_writable(path);
+  ASSERT_FALSE(result);
+  EXPECT_THAT(result.error().message, HasSubstr("systemd-tmpfiles --create carveout.conf"));
 }
 
 TEST(ProbeWriteFile, HasNoRightThatItsUserLacks) {

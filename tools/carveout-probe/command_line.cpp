@@ -23,13 +23,14 @@ constexpr std::uint64_t kMostBlocks = 10000;
 constexpr Bytes kMostSize = gib(1 << 10);
 
 // A whole number of slices, as it is lent.
-std::string read_size(const std::string& text, Bytes& size) {
+std::string read_size(const std::string& text, Command& command) {
   const auto parsed = parse_bytes(text);
   if (!parsed) return parsed.error().describe();
   if (*parsed == Bytes(0) || *parsed > kMostSize) {
     return cat(text, " cannot be measured: say 1 to ", format_bytes(kMostSize));
   }
-  size = Slices::holding(*parsed).bytes();
+  command.asked_size = *parsed;
+  command.run.arms.size = Slices::holding(*parsed).bytes();
   return "";
 }
 
@@ -51,12 +52,14 @@ void declare_memories(CLI::App& app, Command& command) {
       ->default_str("auto");
   app.add_option_function<std::string>(
          "--size",
-         [&arms](const std::string& text) {
-           if (const std::string problem = read_size(text, arms.size); !problem.empty()) {
+         [&command](const std::string& text) {
+           if (const std::string problem = read_size(text, command); !problem.empty()) {
              throw CLI::ValidationError("--size", problem);
            }
          },
-         "Of each memory, rounded up to whole slices of 2 MiB; also what is streamed")
+         "Of each memory, rounded up to whole slices of 2 MiB, which is said where it is done; "
+         "also "
+         "what is streamed")
       ->type_name("SIZE")
       ->default_str("512MiB; of a GPU 32 times its L2, if that is more, up to 1792MiB");
   app.add_option("--device", arms.device, "The CUDA device's number (GPU engine)")

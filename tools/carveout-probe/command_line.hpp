@@ -14,6 +14,7 @@ namespace carveout::probe {
 struct Command {
   std::string name;        // info, bandwidth, residency, latency, compare
   RunSettings run;         // arms.size is 0 where none was said
+  Bytes asked_size;        // what --size said, of which arms.size is whole slices
   std::string engine;      // auto, gpu, cpu
   std::string control;     // of the daemon, for its version
   std::string json, html;  // files; "" for none

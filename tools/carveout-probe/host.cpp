@@ -72,8 +72,6 @@ std::optional<Mapped> mapping_of(const std::string& line) {
   return mapped;
 }
 
-constexpr std::uint64_t kHugePage = std::uint64_t{2} << 20;
-
 std::uint64_t page_bytes_of(const std::map<std::string, std::uint64_t>& fields) {
   const auto field = [&fields](const char* name) {
     const auto found = fields.find(name);
@@ -91,6 +89,7 @@ Machine host_machine() {
   Machine machine;
   utsname name{};
   if (::uname(&name) == 0) {
+    machine.host = printable(name.nodename, 100);
     machine.kernel = cat(printable(name.sysname, 100), " ", printable(name.release, 100), " ",
                          printable(name.machine, 100));
   }

@@ -10,7 +10,7 @@
 
 namespace carveout::probe {
 
-// kernel, processor, page_bytes; the rest is the engine's and the lender's.
+// host, kernel, processor, page_bytes; the rest is the engine's and the lender's.
 [[nodiscard]] Machine host_machine();
 
 // The data caches of a processor, level 1 first, in bytes; none where the kernel tells none.
@@ -19,6 +19,9 @@ namespace carveout::probe {
 
 // The time, the load average, the frequency governor of a processor.
 [[nodiscard]] Moment host_moment(int processor);
+
+// What a huge page is, where pages are of 4 KiB.
+inline constexpr std::uint64_t kHugePage = std::uint64_t{2} << 20;
 
 // The size of most pages that the memory at an address is mapped by; 0 where the kernel does not
 // tell. They must have been touched.

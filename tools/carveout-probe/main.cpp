@@ -114,8 +114,8 @@ std::string place_for(const std::string& file, bool failed) {
     return file;
   }
   const std::string name = printable(file, 1000);
-  std::cerr << "carveout-probe: " << name << " is left as it was: what was measured is in " << name
-            << kIncomplete << '\n';
+  std::cerr << "carveout-probe: " << name << " is left as it was: what this run found is in "
+            << name << kIncomplete << '\n';
   return file + kIncomplete;
 }
 
@@ -149,6 +149,16 @@ int report_on(const Command& command, const Report& report) {
   return outcome.code != kDone ? outcome.code : printed;
 }
 
+// Tables and files have the size that was measured.
+void say_how_size_is_rounded(const Command& command) {
+  const Bytes size = command.run.arms.size;
+  if (command.name == "info" || command.asked_size == Bytes(0) || command.asked_size == size)
+    return;
+  std::cerr << "carveout-probe: --size " << format_bytes(command.asked_size) << " is rounded up to "
+            << format_bytes(size) << ": memory is lent in slices of " << format_bytes(kSliceBytes)
+            << '\n';
+}
+
 int run_measurement(Command command) {
   if (auto files = check_files(command); !files) return complain(files.error());
   auto engine = choose_engine(command);
@@ -161,7 +171,10 @@ int run_measurement(Command command) {
   ArmSettings& arms = command.run.arms;
   if (arms.sources.empty()) arms.sources = default_sources((*engine)->kind());
   if (arms.size == Bytes(0)) arms.size = default_size((*engine)->kind(), (*engine)->cache());
+  say_how_size_is_rounded(command);
   listen_for_interrupts();
+  // First: what has lent may be gone when all is measured.
+  const std::string lender = lender_facts(command.control);
   ProgressBar bar;
   auto report = measure(**engine, command, bar);
   bar.clear();
@@ -169,7 +182,7 @@ int run_measurement(Command command) {
     complain(report.error());
     return report.error().code == Code::kInvalid ? kUsage : kFailed;
   }
-  report->machine.lender = lender_facts(command.control);
+  report->machine.lender = lender;
   return report_on(command, *report);
 }
 

@@ -9,16 +9,25 @@
 namespace carveout::probe {
 namespace {
 
-// Of the first arm of it.
+// Of the first arm of it; the first of all is what it would have been compared with.
 std::string reason(const Report& report, const std::string& source) {
-  const auto arm = std::find_if(report.arms.begin(), report.arms.end(),
+  const auto arm = std::find_if(report.arms.begin() + 1, report.arms.end(),
                                 [&](const auto& one) { return one.source == source; });
   return arm == report.arms.end() ? "" : cat(": ", arm->name, ": ", arm->unavailable);
 }
 
+// What a run of nothing but ordinary memory is told (`info` measures nothing anyway).
+constexpr const char* kNothingToCompare =
+    "; nothing was measured, as there is nothing to compare ordinary memory with (--source "
+    "ordinary measures it against itself)";
+
+bool is_nothing_to_compare(const Report& report) {
+  return report.command != "info" && report.series.empty();
+}
+
 std::string missing_source(const Report& report, const std::vector<std::string>& sources) {
   for (const std::string& source : sources) {
-    const bool had = std::any_of(report.arms.begin(), report.arms.end(), [&](const auto& arm) {
+    const bool had = std::any_of(report.arms.begin() + 1, report.arms.end(), [&](const auto& arm) {
       return arm.source == source && arm.unavailable.empty();
     });
     if (!had) return source;
@@ -37,7 +46,9 @@ Outcome outcome_of(const Report& report, const std::vector<std::string>& sources
     return {kFailed, cat("no ordinary memory to compare with: ", ordinary.unavailable)};
   }
   if (const std::string source = missing_source(report, sources); !source.empty()) {
-    return {kFailed, cat("no memory of ", source, " could be had", reason(report, source))};
+    return {kFailed,
+            cat("no memory of ", source, " could be had", reason(report, source),
+                is_nothing_to_compare(report) && source != "ordinary" ? kNothingToCompare : "")};
   }
   if (!require_resident) return {};
   const auto found = residencies(report);

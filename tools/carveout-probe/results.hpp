@@ -86,6 +86,7 @@ struct ArmRecord {
 
 // What does not change during a run. Text is for people; "" and 0: not known.
 struct Machine {
+  std::string host;              // its own name
   std::string kernel;            // "Linux 6.18.44 x86_64"
   std::string processor;         // "Intel(R) Xeon(R) Processor, 2 CPUs"
   std::string gpu;               // its name; "" with the CPU engine, as the next two

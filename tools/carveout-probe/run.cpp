@@ -59,6 +59,18 @@ Report begin_report(const char* command, const Engine& engine, const RunSettings
   return report;
 }
 
+// With what it has by now.
+Report end_report(Report report) {
+  report.ended_unix_s = unix_now();
+  return report;
+}
+
+// Ordinary memory alone says nothing, however long it is measured: outcome.cpp says what to do.
+bool has_something_to_compare(const Report& report) {
+  return std::any_of(report.arms.begin() + 1, report.arms.end(),
+                     [](const ArmRecord& arm) { return arm.unavailable.empty(); });
+}
+
 // The moments of a series, noted as its batches begin.
 std::function<void()> noting(const Engine& engine, std::vector<Moment>& moments) {
   return [&engine, &moments] {
@@ -211,6 +223,7 @@ Report run_steps(const char* command, Engine& engine, const RunSettings& setting
       report.arms[i].unavailable = printable(bench.error().describe(), 1000);
     }
   }
+  if (!has_something_to_compare(report)) return end_report(std::move(report));
   Turns turns(engine, settings, report);
   for (const Step& step : steps) {
     std::vector<std::pair<std::size_t, Turns::Repeat>> arms;
@@ -244,6 +257,7 @@ Report run_latency(Engine& engine, const RunSettings& settings, const Progress& 
       record.unavailable = printable(arm.error().describe(), 1000);
     }
   }
+  if (!has_something_to_compare(report)) return end_report(std::move(report));
   Turns turns(engine, settings, report);
   for (const Row row : {Row::kClaim, Row::kGiveBack}) {
     std::vector<std::pair<std::size_t, Turns::Repeat>> arms;
@@ -278,8 +292,7 @@ Report run_info(Engine& engine, const RunSettings& settings) {
     }
     report.arms.push_back(std::move(record));
   }
-  report.ended_unix_s = unix_now();
-  return report;
+  return end_report(std::move(report));
 }
 
 }  // namespace carveout::probe

@@ -43,14 +43,15 @@ struct Step {
 [[nodiscard]] std::vector<Step> residency_steps(EngineKind engine, Bytes largest_cache,
                                                 Bytes inside, Bytes size);
 
-// Measures `steps` of all arms that there are. Arms end by themselves, with their reasons in the
-// report, and all of them once `interrupted` says so.
+// Measures `steps` of all arms that there are; nothing where none but ordinary memory is to be had.
+// Arms end by themselves, with their reasons in the report, and all of them once `interrupted` says
+// so.
 using Interrupted = bool (*)();
 [[nodiscard]] Report run_steps(const char* command, Engine& engine, const RunSettings& settings,
                                const std::vector<Step>& steps, const Progress& progress,
                                Interrupted interrupted);
 
-// Measures taking and giving back: no arm is held meanwhile.
+// Measures taking and giving back, by the same rules: no arm is held meanwhile.
 [[nodiscard]] Report run_latency(Engine& engine, const RunSettings& settings,
                                  const Progress& progress, Interrupted interrupted);
 

@@ -9,6 +9,7 @@
 
 #include "base/json.hpp"
 #include "base/text.hpp"
+#include "lender_text.hpp"
 
 namespace carveout::ctl {
 namespace {
@@ -16,6 +17,8 @@ namespace {
 constexpr std::size_t kMaxText = 1024;
 // What `status` has room for; the rest is in its JSON.
 constexpr std::size_t kMaxArms = 8;
+constexpr const char* kNothingLent = "no lent memory was measured";
+constexpr std::array<std::string_view, 4> kLent{"daemon", "drm", "dma-heap", "memfd"};
 
 using Allocator = rapidjson::Document::AllocatorType;
 
@@ -63,17 +66,39 @@ std::string day(const rapidjson::Value& l2) {
   return {buffer.data(), std::strftime(buffer.data(), buffer.size(), "%Y-%m-%d", &parts)};
 }
 
+// Others are what was measured beside it: a GPU's own memory, ordinary memory.
+bool is_lent(const rapidjson::Value& arm) {
+  return std::find(kLent.begin(), kLent.end(), text(arm, "source")) != kLent.end();
+}
+
 std::string verdicts(const rapidjson::Value& l2) {
   const auto* arms = find_member(l2, "arms");
-  if (arms == nullptr || !arms->IsArray() || arms->Empty()) return "no memory could be measured";
+  if (arms == nullptr || !arms->IsArray()) return kNothingLent;
   std::string all;
-  for (rapidjson::SizeType i = 0; i < std::min<std::size_t>(arms->Size(), kMaxArms); ++i) {
-    std::string word = text((*arms)[i], "residency");
+  std::size_t lent = 0;
+  for (const rapidjson::Value& arm : arms->GetArray()) {
+    if (!is_lent(arm) || ++lent > kMaxArms) continue;
+    std::string word = text(arm, "residency");
     std::replace(word.begin(), word.end(), '_', ' ');
-    all += cat(i == 0 ? "" : ", ", text((*arms)[i], "arm"), " ", word);
+    all += cat(lent == 1 ? "" : ", ", text(arm, "arm"), " ", word);
   }
-  if (arms->Size() > kMaxArms) all += cat(" and ", arms->Size() - kMaxArms, " more");
-  return all;
+  if (lent > kMaxArms) all += cat(" and ", lent - kMaxArms, " more");
+  return lent == 0 ? kNothingLent : all;
+}
+
+// In what this is not as it was measured, and what to do; empty where it is, as far as is known.
+std::string unlike(const rapidjson::Value& l2) {
+  const std::string lender = text(l2, "lender"), lender_now = text(l2, "lender_now");
+  const std::string driver = text(l2, "driver"), driver_now = text(l2, "driver_now");
+  const std::string_view backend = backend_in(lender), backend_now = backend_in(lender_now);
+  std::string all;
+  if (!driver.empty() && !driver_now.empty() && driver != driver_now) {
+    all = cat("driver ", driver, ", now ", driver_now);
+  }
+  if (!backend.empty() && !backend_now.empty() && backend != backend_now) {
+    all += cat(all.empty() ? "" : ", and with ", backend, ", now ", backend_now);
+  }
+  return all.empty() ? all : cat("; measured with ", all, ": measure again");
 }
 
 }  // namespace
@@ -91,10 +116,12 @@ void add_l2(rapidjson::Document& status, const std::string& file, const std::str
     add_text(l2, "engine", l2_class.engine, allocator);
     add_text(l2, "gpu", l2_class.gpu, allocator);
     add_text(l2, "driver", l2_class.driver, allocator);
+    add_text(l2, "lender", l2_class.lender, allocator);
     l2.AddMember("measured_unix_s", l2_class.measured_unix_s, allocator);
     l2.AddMember("arms", arms_value(l2_class, allocator), allocator);
   }
   add_text(l2, "driver_now", driver_now, allocator);
+  add_text(l2, "lender_now", lender_text(status), allocator);
   status.AddMember("l2", std::move(l2), allocator);
 }
 
@@ -108,21 +135,16 @@ std::string l2_line(const rapidjson::Value& status) {
   if (measured == nullptr || !measured->IsTrue()) {
     return cat("not measured: carveout-probe residency --engine gpu --json ", text(*l2, "file"));
   }
-  std::string line = verdicts(*l2);
+  const std::string line = verdicts(*l2);
   if (text(*l2, "engine") == "cpu") {
     return cat("not measured: ", text(*l2, "file"), " is about the processor's caches (", line,
                "; ", day(*l2), "), not the L2: --engine gpu");
   }
   const std::string gpu = text(*l2, "gpu");
   const std::string driver = text(*l2, "driver");
-  const std::string now = text(*l2, "driver_now");
-  line +=
-      cat(" (", gpu, gpu.empty() ? "" : ", ", driver.empty() ? "" : cat("driver ", driver, ", "),
-          "measured ", day(*l2), "; carveout-probe)");
-  if (!driver.empty() && !now.empty() && driver != now) {
-    line += cat("; measured with driver ", driver, ", now ", now, ": measure again");
-  }
-  return line;
+  return cat(line, " (", gpu, gpu.empty() ? "" : ", ",
+             driver.empty() ? "" : cat("driver ", driver, ", "), "measured ", day(*l2),
+             "; carveout-probe)", unlike(*l2));
 }
 
 }  // namespace carveout::ctl

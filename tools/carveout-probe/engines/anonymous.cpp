@@ -7,11 +7,10 @@
 
 #include "base/text.hpp"
 #include "engines/room.hpp"
+#include "host.hpp"
 
 namespace carveout::probe {
 namespace {
-
-constexpr std::uint64_t kHugePage = std::uint64_t{2} << 20;
 
 void* map_pages(Bytes size, int flags) {
   return ::mmap(nullptr, size.count(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags,

@@ -39,6 +39,7 @@ class Sides {
 
   [[nodiscard]] std::vector<std::string> remarks() {
     remark_on_time();
+    differ("the host", shown(a_.machine.host), shown(b_.machine.host));
     differ("the kernel", shown(a_.machine.kernel), shown(b_.machine.kernel));
     differ("the processor", shown(a_.machine.processor), shown(b_.machine.processor));
     differ("the GPU", shown(a_.machine.gpu), shown(b_.machine.gpu));

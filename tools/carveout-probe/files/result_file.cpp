@@ -52,6 +52,7 @@ class ResultWriter {
   void write_machine() {
     const Machine& machine = report_.machine;
     json_.object("machine");
+    known("host", machine.host);
     known("kernel", machine.kernel);
     known("processor", machine.processor);
     known("gpu", machine.gpu);

@@ -48,7 +48,8 @@ std::optional<unsigned> known(const JsonValue& object, const char* name) {
 }
 
 Machine machine_of(const JsonValue& object) {
-  Machine machine{.kernel = text(object, "kernel"),
+  Machine machine{.host = text(object, "host"),
+                  .kernel = text(object, "kernel"),
                   .processor = text(object, "processor"),
                   .gpu = text(object, "gpu"),
                   .driver = text(object, "driver"),

@@ -15,6 +15,7 @@
 #include "base/file.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
+#include "client/l2_class.hpp"
 
 namespace carveout::probe {
 namespace {
@@ -61,6 +62,13 @@ Result<Target> find_target(const std::string& path) {
   return Target{real.get()};
 }
 
+// A directory that does not exist.
+std::string what_makes(const std::string& directory) {
+  return directory == directory_of(client::kL2ClassFile)
+             ? ": systemd-tmpfiles --create carveout.conf makes it"
+             : ": it must exist (mkdir -p)";
+}
+
 // A file beside the one that it is to become; gone with this object unless it became it.
 class Draft {
  public:
@@ -68,7 +76,11 @@ class Draft {
     std::string name = cat(directory_of(file), "/.carveout-probe.XXXXXX");
     UniqueFd opened(::mkostemp(name.data(), O_CLOEXEC));
     if (!opened) {
-      return system_error(errno, path, cat("no file can be made in ", directory_of(file)));
+      const int number = errno;
+      const std::string directory = directory_of(file);
+      return system_error(
+          number, path,
+          cat("no file can be made in ", directory, number == ENOENT ? what_makes(directory) : ""));
     }
     return Draft(std::move(name), std::move(opened));
   }

@@ -25,7 +25,7 @@ std::string info_text(const Report& report) {
   std::string text =
       row("engine", cat(name_of(report.engine), ": ", report.engine_detail)) +
       row("caches", caches(report)) + row("GPU", machine.gpu) + row("driver", machine.driver) +
-      row("CUDA", machine.cuda) + row("kernel", machine.kernel) +
+      row("CUDA", machine.cuda) + row("host", machine.host) + row("kernel", machine.kernel) +
       row("processor", machine.processor) +
       row("pages", machine.page_bytes == 0 ? "" : format_bytes(Bytes(machine.page_bytes))) +
       row("lender", machine.lender);

@@ -84,9 +84,9 @@ std::string fact(std::string_view name, std::string_view value) {
 std::string conditions(const Report& report) {
   const Machine& machine = report.machine;
   return cat(
-      "<section>\n<h2>Conditions</h2>\n<dl class=\"facts\">\n", fact("kernel", machine.kernel),
-      fact("processor", machine.processor), fact("GPU", machine.gpu),
-      fact("driver", machine.driver),
+      "<section>\n<h2>Conditions</h2>\n<dl class=\"facts\">\n", fact("host", machine.host),
+      fact("kernel", machine.kernel), fact("processor", machine.processor),
+      fact("GPU", machine.gpu), fact("driver", machine.driver),
       fact("CUDA",
            machine.cuda.empty() ? "" : cat(machine.cuda, ", the newest that the driver speaks")),
       fact("caches", caches(report)), fact("lender", machine.lender),
