@@ -18,6 +18,8 @@ constexpr std::string_view kSchema = "carveout-probe/1";
 constexpr std::array<std::string_view, 4> kResidencies{"resident", "partly", "not_resident",
                                                        "inconclusive"};
 
+constexpr std::array<std::string_view, 4> kLent{"daemon", "drm", "dma-heap", "memfd"};
+
 Error unusable(const std::string& file, std::string_view why) {
   return Error{Code::kInvalid, 0, file,
                cat(why, ": measure again by carveout-probe residency --engine gpu --json ", file)};
@@ -43,6 +45,10 @@ const JsonValue* find_arm(const JsonValue& arms, std::string_view name) {
 }
 
 }  // namespace
+
+bool is_lent(std::string_view source) {
+  return std::find(kLent.begin(), kLent.end(), source) != kLent.end();
+}
 
 Result<L2Class> parse_l2_class(std::string_view content, const std::string& file) {
   if (content.size() > kMaxL2ClassBytes) {

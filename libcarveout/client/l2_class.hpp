@@ -34,6 +34,10 @@ struct L2Class {
   std::vector<Arm> arms;  // those that there is a verdict on
 };
 
+// Whether memory of that source is on loan: of others (a GPU's own, ordinary memory) there are
+// verdicts, too, for comparison.
+[[nodiscard]] bool is_lent(std::string_view source);
+
 // Of a file's text. The error (kInvalid) names the file and what to do.
 Result<L2Class> parse_l2_class(std::string_view text, const std::string& file);
 

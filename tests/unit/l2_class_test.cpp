@@ -176,6 +176,14 @@ TEST(LenderText, IsWhatTheDaemonAnswers) {
     EXPECT_EQ(lender_of(answer), "") << answer;
 }
 
+TEST(LenderText, SaysWhatItIsLentAs) {
+  const std::string lender =
+      lender_of(R"({"version": "0.1.0", "backend": "cuda", "backend_detail": "GPU 0",
+                    "descriptor": "nvidia"})");
+  EXPECT_EQ(lender, "carveoutd 0.1.0, backend cuda (GPU 0), lent as nvidia");
+  EXPECT_EQ(ctl::backend_in(lender), "backend cuda (GPU 0), lent as nvidia");
+}
+
 TEST(LenderText, HasABackendOnlyWhereItNamesOne) {
   for (const char* text : {"", "carveoutd 0.1.0", "carveoutd 0.1.0, else",
                            "not known: no carveoutd answers there, backend drm (x)"})

@@ -1,11 +1,11 @@
 #include <algorithm>
-#include <array>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/text.hpp"
+#include "client/l2_class.hpp"
 #include "findings.hpp"
 #include "show/writing.hpp"
 
@@ -13,7 +13,6 @@ namespace carveout::probe {
 namespace {
 
 constexpr std::string_view kDaemon = "daemon";
-constexpr std::array<std::string_view, 4> kLenders{kDaemon, "drm", "dma-heap", "memfd"};
 constexpr std::size_t kLongestWord = 28;
 
 // "vmm", "vmm or external", "vmm, external or register".
@@ -25,7 +24,7 @@ std::string listed(const std::vector<std::string>& words, const char* last) {
 }
 
 bool is_lent(const ArmRecord& arm) {
-  return std::find(kLenders.begin(), kLenders.end(), arm.source) != kLenders.end();
+  return client::is_lent(arm.source);
 }
 
 // What is lent and was measured, by what is known of it.

@@ -18,7 +18,6 @@ constexpr std::size_t kMaxText = 1024;
 // What `status` has room for; the rest is in its JSON.
 constexpr std::size_t kMaxArms = 8;
 constexpr const char* kNothingLent = "no lent memory was measured";
-constexpr std::array<std::string_view, 4> kLent{"daemon", "drm", "dma-heap", "memfd"};
 
 using Allocator = rapidjson::Document::AllocatorType;
 
@@ -66,18 +65,13 @@ std::string day(const rapidjson::Value& l2) {
   return {buffer.data(), std::strftime(buffer.data(), buffer.size(), "%Y-%m-%d", &parts)};
 }
 
-// Others are what was measured beside it: a GPU's own memory, ordinary memory.
-bool is_lent(const rapidjson::Value& arm) {
-  return std::find(kLent.begin(), kLent.end(), text(arm, "source")) != kLent.end();
-}
-
 std::string verdicts(const rapidjson::Value& l2) {
   const auto* arms = find_member(l2, "arms");
   if (arms == nullptr || !arms->IsArray()) return kNothingLent;
   std::string all;
   std::size_t lent = 0;
   for (const rapidjson::Value& arm : arms->GetArray()) {
-    if (!is_lent(arm) || ++lent > kMaxArms) continue;
+    if (!client::is_lent(text(arm, "source")) || ++lent > kMaxArms) continue;
     std::string word = text(arm, "residency");
     std::replace(word.begin(), word.end(), '_', ' ');
     all += cat(lent == 1 ? "" : ", ", text(arm, "arm"), " ", word);

@@ -24,8 +24,10 @@ std::string_view or_unknown(std::string_view text) {
 std::string lender_text(const rapidjson::Value& status) {
   const std::string backend = text(status, "backend");
   if (backend.empty()) return {};
+  const std::string descriptor = text(status, "descriptor");
   return cat(kDaemon, or_unknown(text(status, "version")), ", ", kBackend, backend, " (",
-             or_unknown(text(status, "backend_detail")), ")");
+             or_unknown(text(status, "backend_detail")), ")",
+             descriptor.empty() ? "" : ", lent as ", descriptor);
 }
 
 std::string_view backend_in(std::string_view lender) {
