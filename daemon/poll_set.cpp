@@ -50,8 +50,10 @@ Result<void> PollSet::watch_guest(int descriptor) {
 }
 
 void PollSet::call(const epoll_event& event) {
-  // By id: an earlier call may have ended this member.
-  const auto member = members_.find(event.data.u64);
+  // By id: an earlier call may have ended this member. A copy: epoll_event is packed, and what
+  // members_ would refer to need not be aligned.
+  const std::uint64_t id = event.data.u64;
+  const auto member = members_.find(id);
   if (member != members_.end()) member->second->on_ready(event.events);
 }
 
