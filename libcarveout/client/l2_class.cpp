@@ -1,5 +1,7 @@
 #include "client/l2_class.hpp"
 
+#include <sys/utsname.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -65,8 +67,9 @@ Result<L2Class> parse_l2_class(std::string_view content, const std::string& file
   }
   const std::string command = text(document, "command");
   if (command != "residency") {
-    return unusable(file, cat("is of carveout-probe ", printable(command, 100),
-                              ", which says nothing of residency"));
+    return unusable(file, command.empty() ? "is no whole result of carveout-probe's"
+                                          : cat("is of carveout-probe ", printable(command, 100),
+                                                ", which says nothing of residency"));
   }
   L2Class found;
   found.engine = text(document, "engine");
@@ -82,6 +85,8 @@ Result<L2Class> parse_l2_class(std::string_view content, const std::string& file
   found.gpu = text(*machine, "gpu");
   found.driver = text(*machine, "driver");
   found.lender = text(*machine, "lender");
+  found.host = text(*machine, "host");
+  found.kernel = text(*machine, "kernel");
   found.measured_unix_s = ended->GetDouble();
   for (const JsonValue& verdict : verdicts->GetArray()) {
     const std::string name = text(verdict, "arm");
@@ -123,6 +128,8 @@ std::string nvidia_driver_in(std::string_view text) {
   return {};
 }
 
+namespace {
+
 std::string nvidia_driver() {
   for (const char* path : {"/sys/module/nvidia/version", "/proc/driver/nvidia/version"}) {
     const auto text = read_text(path, 4096);
@@ -130,6 +137,18 @@ std::string nvidia_driver() {
     if (std::string version = nvidia_driver_in(*text); !version.empty()) return version;
   }
   return {};
+}
+
+}  // namespace
+
+Here here() {
+  Here here{.driver = nvidia_driver(), .host = {}, .kernel = {}};
+  utsname name{};
+  if (::uname(&name) != 0) return here;
+  here.host = printable(name.nodename, 100);
+  here.kernel = cat(printable(name.sysname, 100), " ", printable(name.release, 100), " ",
+                    printable(name.machine, 100));
+  return here;
 }
 
 }  // namespace carveout::client

@@ -19,9 +19,11 @@ inline constexpr std::size_t kMaxL2ClassBytes = 16UL << 20U;
 
 struct L2Class {
   std::string engine;  // "gpu"; "cpu": it is about the processor's caches, and says nothing of L2
-  std::string gpu;     // "" where it is not known, as the next two
+  std::string gpu;     // "" where it is not known, as the next four
   std::string driver;  // "580.82.07"
   std::string lender;  // "carveoutd 0.1.0, backend drm (...)", or why it is not known
+  std::string host;    // its name
+  std::string kernel;  // "Linux 6.18.44 x86_64"
   double measured_unix_s = 0;
 
   struct Arm {
@@ -48,7 +50,13 @@ Result<std::optional<L2Class>> read_l2_class(const std::string& file = kL2ClassF
 // The version in what NVIDIA's driver says of itself (/sys/module/nvidia/version,
 // /proc/driver/nvidia/version); empty where there is none.
 [[nodiscard]] std::string nvidia_driver_in(std::string_view text);
-// Of the driver that is loaded now; empty where there is none.
-[[nodiscard]] std::string nvidia_driver();
+
+// What a result depends on, as it is now; each empty where it is not known.
+struct Here {
+  std::string driver;  // NVIDIA's, the one that is loaded
+  std::string host;
+  std::string kernel;
+};
+[[nodiscard]] Here here();
 
 }  // namespace carveout::client

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <map>
 
 #include "support/daemon_process.hpp"
@@ -186,7 +187,9 @@ TEST_F(Probe, EndsTheArmWhoseLenderIsKilledAndReportsTheRest) {
   running.wait_until_it_has_memory();
   daemon_.kill();
   EXPECT_EQ(running.wait(), 1) << running.printed();
-  const std::string text = read_file(file("k.json"));
+  EXPECT_THAT(running.printed(), HasSubstr("k.json is not written: what this run found is in "));
+  EXPECT_FALSE(std::filesystem::exists(file("k.json"))) << "a file is of a whole run";
+  const std::string text = read_file(file("k.json.incomplete"));
   EXPECT_EQ(validate_against_schema(text), "");
   const auto result = parse(text);
   EXPECT_THAT(result["machine"]["lender"].GetString(), StartsWith("carveoutd "))
@@ -213,7 +216,7 @@ TEST_F(Probe, EndsTheArmWhoseMemoryIsCutShortAndReportsTheRest) {
   running.wait_until_it_has_memory();
   ASSERT_EQ(::ftruncate(memory.get(), 0), 0);
   EXPECT_EQ(running.wait(), 1) << running.printed();
-  const auto result = parse(read_file(file("c.json")));
+  const auto result = parse(read_file(file("c.json.incomplete")));
   EXPECT_THAT(arm_of(result, "daemon/host")["ended"].GetString(),
               HasSubstr("was taken away while it was measured"));
   EXPECT_THAT(batches_of(result, "ordinary"), Each(60)) << "the rest is whole";
@@ -229,7 +232,7 @@ TEST_F(Probe, ReportsWhatItHasWhenInterrupted) {
     running.wait_until_it_has_memory();
     running.signal(number);
     EXPECT_EQ(running.wait(), 1) << running.printed();
-    const std::string text = read_file(result);
+    const std::string text = read_file(result + ".incomplete");
     EXPECT_EQ(validate_against_schema(text), "");
     EXPECT_THAT(arm_of(parse(text), "ordinary")["ended"].GetString(), StartsWith("interrupted"));
   }
@@ -295,15 +298,36 @@ TEST_F(Probe, SaysWhereNothingCanBePrinted) {
 }
 
 TEST_F(Probe, LosesNoGoodResultToARunThatFails) {
-  const std::string result = measured("good.json");
+  const std::string result = measured("good.json"), page = file("good.html");
   const std::string text = read_file(result);
+  write_file(page, "its page", 0600);
   daemon_.kill();
-  const Outcome failed =
-      probe({"bandwidth", "--size", "4MiB", "--repetitions", "1", "--json", result});
+  const Outcome failed = probe(
+      {"bandwidth", "--size", "4MiB", "--repetitions", "1", "--json", result, "--html", page});
   EXPECT_EQ(failed.code, 1);
-  EXPECT_THAT(failed.error, HasSubstr("good.json is left as it was: what this run found is in "));
+  for (const char* left : {"good.json", "good.html"}) {
+    EXPECT_THAT(failed.error,
+                HasSubstr(std::string(left) + " is left as it was: what this run found is in "));
+  }
   EXPECT_EQ(read_file(result), text);
+  EXPECT_EQ(read_file(page), "its page");
   EXPECT_EQ(validate_against_schema(read_file(result + ".incomplete")), "");
+  EXPECT_THAT(read_file(page + ".incomplete"), HasSubstr("</html>"));
+}
+
+// Behind the descriptor is a regular file, beside which nothing is to appear.
+TEST_F(Probe, WritesToADescriptorThoughTheRunFails) {
+  daemon_.kill();
+  write_file(file("both"), "", 0600);
+  const UniqueFd output(::open(file("both").c_str(), O_WRONLY | O_CLOEXEC));
+  const pid_t pid = spawn(words({"bandwidth", "--size", "2MiB", "--json", "/dev/stdout"}),
+                          output.get(), output.get());
+  EXPECT_EQ(wait_for(pid), 1);
+  const std::string both = read_file(file("both"));
+  EXPECT_THAT(both, HasSubstr("Nothing was measured"));
+  EXPECT_THAT(both, HasSubstr("\"schema\": \"carveout-probe/1\""));
+  EXPECT_THAT(both, Not(HasSubstr(".incomplete")));
+  EXPECT_FALSE(std::filesystem::exists("/dev/stdout.incomplete"));
 }
 
 // Minutes of ordinary memory alone would answer nothing.
@@ -317,12 +341,13 @@ TEST_F(Probe, MeasuresNothingWithoutALenderAndSaysWhy) {
                                       HasSubstr("--socket: ")));
     EXPECT_THAT(outcome.error, AllOf(HasSubstr("no memory of daemon could be had"),
                                      HasSubstr("--source ordinary measures it against itself")));
-    const std::string text = read_file(file("none.json"));
+    EXPECT_FALSE(std::filesystem::exists(file("none.json")));
+    const std::string text = read_file(file("none.json.incomplete"));
     EXPECT_EQ(validate_against_schema(text), "");
     const auto result = parse(text);
     EXPECT_EQ(result["series"].Size(), 0U);
     EXPECT_THAT(arm_of(result, "daemon/host")["unavailable"].GetString(), HasSubstr("--socket: "));
-    EXPECT_THAT(read_file(file("none.html")), HasSubstr("</html>"));
+    EXPECT_THAT(read_file(file("none.html.incomplete")), HasSubstr("</html>"));
   }
   EXPECT_EQ(
       probe({"bandwidth", "--size", "2MiB", "--repetitions", "1", "--source", "ordinary"}).code, 0)

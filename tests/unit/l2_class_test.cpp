@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <rapidjson/document.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 
 #include <string>
 #include <utility>
@@ -22,6 +23,7 @@ namespace carveout::client {
 namespace {
 
 using test::TemporaryDirectory;
+using testing::AllOf;
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
@@ -34,7 +36,8 @@ constexpr const char* kMeasured = R"json({
   "engine": "gpu",
   "started_unix_s": 1796000000.5,
   "ended_unix_s": 1796032800.25,
-  "machine": {"gpu": "NVIDIA GB10", "driver": "580.82.07", "cache_bytes": [25165824],
+  "machine": {"host": "spark-1", "kernel": "Linux 6.17.0 aarch64", "gpu": "NVIDIA GB10",
+              "driver": "580.82.07", "cache_bytes": [25165824],
               "lender": "carveoutd 0.1.0, backend drm (dumb buffers of /dev/dri/card1)"},
   "arms": [
     {"name": "ordinary", "source": "ordinary"},
@@ -64,6 +67,8 @@ TEST(L2Class, IsWhatTheProbeHasFound) {
   EXPECT_EQ(found->gpu, "NVIDIA GB10");
   EXPECT_EQ(found->driver, "580.82.07");
   EXPECT_EQ(found->lender, "carveoutd 0.1.0, backend drm (dumb buffers of /dev/dri/card1)");
+  EXPECT_EQ(found->host, "spark-1");
+  EXPECT_EQ(found->kernel, "Linux 6.17.0 aarch64");
   EXPECT_EQ(found->measured_unix_s, 1796032800.25);
   ASSERT_EQ(found->arms.size(), 3U);
   EXPECT_EQ(found->arms[0].source, "cuda");
@@ -147,17 +152,27 @@ TEST(L2Class, KnowsADriversVersionByWhatItSays) {
   EXPECT_EQ(nvidia_driver_in("12 . .. ..5"), "");
 }
 
+TEST(L2Class, KnowsWhatItIsOn) {
+  utsname name{};
+  ASSERT_EQ(::uname(&name), 0);
+  EXPECT_EQ(here().host, name.nodename);
+  EXPECT_THAT(here().kernel, AllOf(StartsWith(name.sysname), HasSubstr(name.release)));
+}
+
 // --- what carveoutctl makes of it ---
 
 // As the daemon has it that was measured.
 constexpr const char* kStatus = R"({"version": "0.1.0", "free_bytes": 4096, "backend": "drm",
     "backend_detail": "dumb buffers of /dev/dri/card1"})";
 
+constexpr const char* kHost = "spark-1";
+constexpr const char* kKernel = "Linux 6.17.0 aarch64";
+
 rapidjson::Document status_with(const std::string& file, const std::string& driver_now,
                                 const char* answer = kStatus) {
   rapidjson::Document status;
   status.Parse(answer);
-  ctl::add_l2(status, file, driver_now);
+  ctl::add_l2(status, file, {.driver = driver_now, .host = kHost, .kernel = kKernel});
   return status;
 }
 
@@ -234,9 +249,30 @@ TEST_F(L2Status, SaysNothingOfALenderThatIsAlikeOrNotKnown) {
   EXPECT_THAT(line_now(R"({"version": "0.1.0"})"), Not(HasSubstr("measure again")));
   const char* other = R"({"version": "0.1.0", "backend": "memfd"})";
   EXPECT_THAT(line_now(other), HasSubstr("measure again"));
-  EXPECT_THAT(line_now(other, with("carveoutd 0.1.0, ", "not known: no answer, ")),
-              Not(HasSubstr("measure again")));
-  EXPECT_THAT(line_now(other, with("\"lender\"", "\"else\"")), Not(HasSubstr("measure again")));
+  const char* unknown = R"({"version": "0.1.0"})";
+  EXPECT_THAT(line_now(unknown, with("\"lender\"", "\"else\"")), Not(HasSubstr("measure again")));
+}
+
+TEST_F(L2Status, SaysThatItIsNotKnownWhoseMemoryWasMeasured) {
+  for (const std::string& text :
+       {with("carveoutd 0.1.0, ", "not known: no answer, "), with("\"lender\"", "\"else\"")}) {
+    EXPECT_THAT(line(text), EndsWith("; measured with a backend that the result does not know (as "
+                                     "root the probe asks for it): measure again"));
+  }
+  std::string nothing_lent = with("\"lender\"", "\"else\"");
+  for (auto at = nothing_lent.find("\"daemon\""); at != std::string::npos;
+       at = nothing_lent.find("\"daemon\""))
+    nothing_lent.replace(at, 8, "\"drm\"");
+  EXPECT_THAT(line(nothing_lent), Not(HasSubstr("measure again"))) << "no daemon has lent it";
+}
+
+TEST_F(L2Status, SaysThatTheHostOrItsKernelIsAnother) {
+  EXPECT_THAT(line(with("spark-1", "spark-2")),
+              EndsWith("; measured on spark-2, now spark-1: measure again"));
+  EXPECT_THAT(line(with("6.17.0", "6.11.0"), "590.10"),
+              EndsWith("; measured with driver 580.82.07, now 590.10, and with Linux 6.11.0 "
+                       "aarch64, now Linux 6.17.0 aarch64: measure again"));
+  EXPECT_EQ(line(with("\"kernel\"", "\"else\"")), line(kMeasured)) << "where it is not known";
 }
 
 // The GPU's own memory is what it was held against: its verdict is in the JSON.

@@ -171,6 +171,18 @@ TEST(ProbeRemarks, TellPagesOfDifferentSizes) {
   EXPECT_THAT(remarks(report), IsEmpty());
 }
 
+TEST(ProbeRemarks, TellThatItIsNotKnownWhoHasLent) {
+  Report report = bandwidth_report();
+  report.machine.lender = "not known: control socket c.sock: nobody answers";
+  EXPECT_THAT(remarks(report), IsEmpty()) << "a memfd of its own is nobody's loan";
+  report.arms[1].source = "daemon";
+  EXPECT_THAT(remarks(report),
+              ElementsAre(AllOf(HasSubstr("is not known: control socket c.sock: nobody answers."),
+                                HasSubstr("--control"))));
+  report.arms[1].unavailable = "no memory";
+  EXPECT_THAT(remarks(report), IsEmpty());
+}
+
 TEST(ProbeRemarks, TellConditionsThatDifferBetweenArms) {
   struct Case {
     void (*change)(Moment&);

@@ -150,6 +150,17 @@ void remark_pages(const Report& report, std::vector<std::string>& remarks) {
                         "huge pages (vm.nr_hugepages) so that all have the same."));
 }
 
+void remark_lender(const Report& report, std::vector<std::string>& remarks) {
+  const bool is_asked = std::any_of(
+      report.arms.begin(), report.arms.end(),
+      [](const ArmRecord& arm) { return arm.source == "daemon" && arm.unavailable.empty(); });
+  if (!is_asked || !report.machine.lender.starts_with(kLenderNotKnown)) return;
+  remarks.push_back(
+      cat("By which backend it was lent is ", printable(report.machine.lender, 1000),
+          ". Who may use the daemon's control socket (root; --control) is told, and whoever reads "
+          "the result later can then tell whether it is of what is lent."));
+}
+
 bool is_less_than_a_stream(Bytes size, Bytes cache) {
   return size.count() / kStreamOfCache < cache.count();
 }
@@ -320,6 +331,7 @@ std::vector<std::string> wanting(const Report& report) {
 
 std::vector<std::string> remarks(const Report& report) {
   std::vector<std::string> all;
+  remark_lender(report, all);
   remark_pages(report, all);
   remark_conditions(report, all);
   remark_governor(report, all);

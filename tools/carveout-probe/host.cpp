@@ -1,6 +1,5 @@
 #include "host.hpp"
 
-#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <array>
@@ -10,10 +9,12 @@
 #include <map>
 #include <optional>
 #include <sstream>
+#include <utility>
 
 #include "base/bytes.hpp"
 #include "base/file.hpp"
 #include "base/text.hpp"
+#include "client/l2_class.hpp"
 
 namespace carveout::probe {
 namespace {
@@ -87,12 +88,9 @@ std::uint64_t page_bytes_of(const std::map<std::string, std::uint64_t>& fields) 
 
 Machine host_machine() {
   Machine machine;
-  utsname name{};
-  if (::uname(&name) == 0) {
-    machine.host = printable(name.nodename, 100);
-    machine.kernel = cat(printable(name.sysname, 100), " ", printable(name.release, 100), " ",
-                         printable(name.machine, 100));
-  }
+  client::Here here = client::here();
+  machine.host = std::move(here.host);
+  machine.kernel = std::move(here.kernel);
   const long count = ::sysconf(_SC_NPROCESSORS_ONLN);
   machine.processor = cat(processor_name(), ", ", count, count == 1 ? " CPU" : " CPUs");
   const long page = ::sysconf(_SC_PAGESIZE);

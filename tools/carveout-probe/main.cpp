@@ -1,4 +1,4 @@
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <exception>
@@ -104,18 +104,15 @@ std::string shown(const Report& report) {
   return table(report) + (curve.empty() ? "" : "\n" + curve);
 }
 
-// A run that has failed is no reason to lose what is on file: its own result stands beside it.
+// What is on file is always of a run that did not fail: of one that did it stands beside it.
 constexpr const char* kIncomplete = ".incomplete";
 
 std::string place_for(const std::string& file, bool failed) {
-  struct stat there {};
-  if (!failed || ::stat(file.c_str(), &there) != 0 || !S_ISREG(there.st_mode) ||
-      there.st_size == 0) {
-    return file;
-  }
+  if (!failed || is_written_in_place(file)) return file;
   const std::string name = printable(file, 1000);
-  std::cerr << "carveout-probe: " << name << " is left as it was: what this run found is in "
-            << name << kIncomplete << '\n';
+  const bool is_there = ::access(file.c_str(), F_OK) == 0;
+  std::cerr << "carveout-probe: " << name << (is_there ? " is left as it was" : " is not written")
+            << ": what this run found is in " << name << kIncomplete << '\n';
   return file + kIncomplete;
 }
 
@@ -126,7 +123,8 @@ Result<void> write_files(const Command& command, const Report& report, bool fail
     if (!text) return std::move(text).error();
     if (auto written = write_file(place_for(command.json, failed), *text); !written) return written;
   }
-  return command.html.empty() ? Result<void>() : write_file(command.html, html_page(report));
+  if (command.html.empty()) return {};
+  return write_file(place_for(command.html, failed), html_page(report));
 }
 
 // Before minutes are spent on what then has nowhere to go.

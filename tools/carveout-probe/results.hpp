@@ -99,6 +99,9 @@ struct Machine {
   std::vector<std::uint64_t> cache_bytes;
 };
 
+// How `lender` begins where it is not known.
+inline constexpr std::string_view kLenderNotKnown = "not known: ";
+
 // Which of them the verdict on residency is about: a GPU's L2, a processor's own level 2. (Its last
 // cache is often others', too, and in a virtual machine its size says little.) 0: not known.
 [[nodiscard]] Bytes judged_cache(EngineKind engine, const std::vector<std::uint64_t>& cache_bytes);

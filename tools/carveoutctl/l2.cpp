@@ -80,24 +80,39 @@ std::string verdicts(const rapidjson::Value& l2) {
   return lent == 0 ? kNothingLent : all;
 }
 
+// Whether it is about memory that a daemon has lent.
+bool has_daemons(const rapidjson::Value& l2) {
+  const auto* arms = find_member(l2, "arms");
+  if (arms == nullptr || !arms->IsArray()) return false;
+  return std::any_of(arms->Begin(), arms->End(),
+                     [](const rapidjson::Value& arm) { return text(arm, "source") == "daemon"; });
+}
+
 // In what this is not as it was measured, and what to do; empty where it is, as far as is known.
 std::string unlike(const rapidjson::Value& l2) {
-  const std::string lender = text(l2, "lender"), lender_now = text(l2, "lender_now");
-  const std::string driver = text(l2, "driver"), driver_now = text(l2, "driver_now");
-  const std::string_view backend = backend_in(lender), backend_now = backend_in(lender_now);
   std::string all;
-  if (!driver.empty() && !driver_now.empty() && driver != driver_now) {
-    all = cat("driver ", driver, ", now ", driver_now);
+  const auto add = [&all](const std::string& what) {
+    all += cat(all.empty() ? "; measured " : ", and ", what);
+  };
+  const auto differ = [&add](const char* what, std::string_view then, std::string_view now) {
+    if (!then.empty() && !now.empty() && then != now) add(cat(what, " ", then, ", now ", now));
+  };
+  differ("on", text(l2, "host"), text(l2, "host_now"));
+  differ("with driver", text(l2, "driver"), text(l2, "driver_now"));
+  differ("with", text(l2, "kernel"), text(l2, "kernel_now"));
+  if (has_daemons(l2)) {
+    const std::string lender = text(l2, "lender"), lender_now = text(l2, "lender_now");
+    differ("with", backend_in(lender), backend_in(lender_now));
+    if (backend_in(lender).empty() && !backend_in(lender_now).empty()) {
+      add("with a backend that the result does not know (as root the probe asks for it)");
+    }
   }
-  if (!backend.empty() && !backend_now.empty() && backend != backend_now) {
-    all += cat(all.empty() ? "" : ", and with ", backend, ", now ", backend_now);
-  }
-  return all.empty() ? all : cat("; measured with ", all, ": measure again");
+  return all.empty() ? all : cat(all, ": measure again");
 }
 
 }  // namespace
 
-void add_l2(rapidjson::Document& status, const std::string& file, const std::string& driver_now) {
+void add_l2(rapidjson::Document& status, const std::string& file, const client::Here& here) {
   Allocator& allocator = status.GetAllocator();
   rapidjson::Value l2(rapidjson::kObjectType);
   add_text(l2, "file", file, allocator);
@@ -111,10 +126,14 @@ void add_l2(rapidjson::Document& status, const std::string& file, const std::str
     add_text(l2, "gpu", l2_class.gpu, allocator);
     add_text(l2, "driver", l2_class.driver, allocator);
     add_text(l2, "lender", l2_class.lender, allocator);
+    add_text(l2, "host", l2_class.host, allocator);
+    add_text(l2, "kernel", l2_class.kernel, allocator);
     l2.AddMember("measured_unix_s", l2_class.measured_unix_s, allocator);
     l2.AddMember("arms", arms_value(l2_class, allocator), allocator);
   }
-  add_text(l2, "driver_now", driver_now, allocator);
+  add_text(l2, "driver_now", here.driver, allocator);
+  add_text(l2, "host_now", here.host, allocator);
+  add_text(l2, "kernel_now", here.kernel, allocator);
   add_text(l2, "lender_now", lender_text(status), allocator);
   status.AddMember("l2", std::move(l2), allocator);
 }

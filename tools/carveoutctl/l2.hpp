@@ -11,9 +11,9 @@
 namespace carveout::ctl {
 
 // Adds `l2` to what the daemon answers `status`: `file`, `measured`, and by that what the file has,
-// or `problem` where it is there and cannot be used; with `driver_now` (client::nvidia_driver())
-// and `lender_now`, by `status` itself.
-void add_l2(rapidjson::Document& status, const std::string& file, const std::string& driver_now);
+// or `problem` where it is there and cannot be used; with what is `here` (`driver_now`, `host_now`,
+// `kernel_now`) and `lender_now`, by `status` itself.
+void add_l2(rapidjson::Document& status, const std::string& file, const client::Here& here);
 
 // The same for people, on one line: of what is lent, and not of what it was held against. Empty
 // where `status` has no `l2`.

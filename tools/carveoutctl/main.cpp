@@ -65,7 +65,7 @@ int show(const Settings& settings, const Result<rapidjson::Document>& reply,
 
 int run_status(const Settings& settings) {
   auto reply = ask(settings.control, "status");
-  if (reply) add_l2(*reply, settings.probe_result, client::nvidia_driver());
+  if (reply) add_l2(*reply, settings.probe_result, client::here());
   return show(settings, reply, status_table);
 }
 

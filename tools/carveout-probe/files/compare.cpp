@@ -34,7 +34,22 @@ class Sides {
   [[nodiscard]] Result<void> refuse_unlike() const {
     if (auto same = require("command", a_.command, b_.command); !same) return same;
     if (auto same = require("engine", name_of(a_.engine), name_of(b_.engine)); !same) return same;
-    return require("size", shown_size(a_.size), shown_size(b_.size));
+    if (auto same = require("size", shown_size(a_.size), shown_size(b_.size)); !same) return same;
+    for (const auto& [report, name] : {std::pair(&a_, &name_a_), std::pair(&b_, &name_b_)}) {
+      const bool has_any =
+          std::any_of(report->series.begin(), report->series.end(),
+                      [](const Series& series) { return !series.batches.empty(); });
+      if (!has_any) {
+        return Error{Code::kRefused, 0, *name,
+                     "nothing was measured in that run, so there is nothing to compare"};
+      }
+    }
+    return {};
+  }
+
+  [[nodiscard]] Error nothing_in_common() const {
+    return Error{Code::kRefused, 0, cat(name_a_, " and ", name_b_),
+                 "have no row of a memory in common, so there is nothing to compare"};
   }
 
   [[nodiscard]] std::vector<std::string> remarks() {
@@ -183,6 +198,7 @@ Result<Differences> compare_reports(const Report& a, const std::string& name_a, 
   each_measured(b, [&](const Series& /*in_b*/, const Measured& of) {
     if (find_measured(all_in_a, of) == nullptr) result.only_in_second.push_back(of);
   });
+  if (result.found.empty()) return sides.nothing_in_common();
   return result;
 }
 

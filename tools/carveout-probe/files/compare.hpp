@@ -44,7 +44,8 @@ struct Differences {
   std::vector<std::string> remarks;
 };
 
-// The error (kRefused) names both files: runs of different commands, engines or sizes.
+// The error (kRefused) names the files: runs of different commands, engines or sizes, or that have
+// nothing in common. There is something in `found`.
 Result<Differences> compare_reports(const Report& a, const std::string& name_a, const Report& b,
                                     const std::string& name_b);
 

@@ -154,11 +154,8 @@ std::string differences_table(const Differences& differences) {
                      cat(percent(comparison.least), " to ", percent(comparison.most)),
                      verdict_of(one)});
   }
-  text += differences.found.empty() ? "nothing that both have\n" : render(lines);
-  if (!differences.found.empty()) {
-    text +=
-        "DIFFERENCE is the median of the blocks' own differences, not that of the two medians\n";
-  }
+  text += render(lines);
+  text += "DIFFERENCE is the median of the blocks' own differences, not that of the two medians\n";
   const bool is_open = std::any_of(
       differences.found.begin(), differences.found.end(),
       [](const Difference& one) { return one.comparison.verdict == Verdict::kInconclusive; });

@@ -155,6 +155,11 @@ Result<void> check_writable(const std::string& path) {
   return {};
 }
 
+bool is_written_in_place(const std::string& path) {
+  const auto target = find_target(path);
+  return target && target->in_place;
+}
+
 bool are_one_file(const std::string& first, const std::string& second) {
   namespace fs = std::filesystem;
   std::error_code failed;
