@@ -140,10 +140,11 @@ Result<void> check_files(const Command& command) {
 int report_on(const Command& command, const Report& report) {
   const int printed = print(report.command == "info" ? info_text(report) : shown(report));
   const Outcome outcome = outcome_of(report, command.run.arms.sources, command.require_resident);
+  // Before the files: one of them may be where this goes, too (--json /dev/stdout >all 2>&1).
+  if (!outcome.complaint.empty()) std::cerr << "carveout-probe: " << outcome.complaint << '\n';
   if (auto written = write_files(command, report, outcome.code == kFailed); !written) {
     return complain(written.error());
   }
-  if (!outcome.complaint.empty()) std::cerr << "carveout-probe: " << outcome.complaint << '\n';
   return outcome.code != kDone ? outcome.code : printed;
 }
 
