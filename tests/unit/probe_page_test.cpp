@@ -113,6 +113,8 @@ TEST(ProbePage, DoesNotBreakOptionsAtTheirHyphens) {
     EXPECT_EQ(prose(plain), escaped(plain));
   Report report = residency_report();
   report.arms.resize(1);
+  report.machine.lender = "not known: is this its --control?";
+  EXPECT_THAT(html_page(report), HasSubstr("its <span class=\"option\">--control</span>?</dd>"));
   EXPECT_THAT(html_page(report),
               AllOf(HasSubstr("<span class=\"option\">--source</span> daemon does that."),
                     HasSubstr(", .option { white-space: nowrap; }")));

@@ -79,7 +79,7 @@ std::string figure_of_curve(const Report& report) {
 }
 
 std::string fact(std::string_view name, std::string_view value) {
-  return value.empty() ? std::string() : cat("<dt>", name, "</dt><dd>", escaped(value), "</dd>\n");
+  return value.empty() ? std::string() : cat("<dt>", name, "</dt><dd>", prose(value), "</dd>\n");
 }
 
 std::string conditions(const Report& report) {
