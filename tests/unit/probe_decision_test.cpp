@@ -13,6 +13,7 @@ namespace carveout::probe {
 namespace {
 
 using testing::AllOf;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
@@ -80,28 +81,99 @@ TEST(ProbeDecision, LeavesWhatIsNotKeptToWhatIsReadOnce) {
   const std::string decision = decided({{"daemon", "vmm", kNotKept}, {"daemon", "external", 245}});
   EXPECT_EQ(decision,
             "No way of mapping that was measured is kept: leave the loan to what is read once, "
+            "unless a long prompt says otherwise. First ask for daemon/register, which was not "
+            "asked for: --map auto does. Then try the other lend-as.");
+  EXPECT_EQ(decided({{"daemon", "vmm", kNotKept},
+                     {"daemon", "external", kNotKept},
+                     {"daemon", "register", kNotKept}}),
+            "No way of mapping that was measured is kept: leave the loan to what is read once, "
             "unless a long prompt says otherwise. Try the other lend-as first.");
-  EXPECT_THAT(decided({{"memfd", "register", kNotKept}}), Not(HasSubstr("lend-as")));
+  EXPECT_THAT(decided({{"memfd", "register", kNotKept}}),
+              AllOf(EndsWith("says otherwise."), Not(HasSubstr("lend-as"))));
+}
+
+// They may be kept, and one of them costs less to try than other memory.
+TEST(ProbeDecision, SendsToTheWaysThatWereNotMeasuredFirst) {
+  EXPECT_THAT(decided({{"daemon", "vmm", kNotKept}}),
+              EndsWith(" First ask for daemon/external and daemon/register, which were not asked "
+                       "for: --map auto does. Then try the other lend-as."));
+  EXPECT_THAT(decided({{"dma-heap", "external", kNotKept}}),
+              EndsWith(" First ask for dma-heap/register, which was not asked for: --map auto "
+                       "does."));
+  Report report = report_of({{"daemon", "vmm", kNotKept},
+                             {"daemon", "external", kNotKept},
+                             {"daemon", "register", kKept}});
+  report.arms[3].unavailable = "not enough is free";
+  EXPECT_THAT(decision(report), EndsWith(" Why daemon/register could not be had is below. Then try "
+                                         "the other lend-as."));
+  report.arms.erase(report.arms.begin() + 2);
+  std::erase_if(report.series, [](const Series& series) { return series.arm > 1; });
+  EXPECT_THAT(decision(report),
+              EndsWith(" First ask for daemon/external, which was not asked for: --map auto does. "
+                       "Why daemon/register could not be had is below. Then try the other "
+                       "lend-as."));
+  // Not of a source that is no loan.
+  EXPECT_THAT(decided({{"cuda", "register", kNotKept}, {"memfd", "register", kNotKept}}),
+              EndsWith("says otherwise."));
 }
 
 TEST(ProbeDecision, LetsALongPromptDecideWhatIsKeptInPart) {
   EXPECT_EQ(decided({{"daemon", "vmm", kKeptInPart}, {"daemon", "external", kNotKept}}),
             "No way of mapping that was measured is kept whole: see in the curve where daemon/vmm "
-            "leaves ordinary memory's, try the other ways, and without a better one let a long "
-            "prompt decide.");
+            "leaves ordinary memory's, and without a better way let a long prompt decide. First "
+            "ask for daemon/register, which was not asked for: --map auto does. Then try the other "
+            "lend-as.");
   EXPECT_THAT(decided({{"daemon", "vmm", kKeptInPart},
                        {"daemon", "external", kKeptInPart},
                        {"daemon", "register", kNoisy}}),
               AllOf(HasSubstr("where daemon/vmm and daemon/external leave"),
-                    HasSubstr("Of daemon/register there is no answer yet.")));
+                    HasSubstr("Of daemon/register there is no answer yet. Try the other "
+                              "lend-as first.")));
 }
 
 TEST(ProbeDecision, IsNoneWhereThereIsNoAnswer) {
   EXPECT_EQ(decided({{"daemon", "vmm", kNoisy}}),
-            "Decide nothing yet: there is no answer, neither yes nor no, of daemon/vmm. Measure "
-            "again on a quiet machine; the reason given says what else it needs.");
+            "Decide nothing yet: there is no answer, neither yes nor no, of daemon/vmm. What the "
+            "reason given says has to be mended first; then measure again.");
   EXPECT_THAT(decided({{"daemon", "vmm", kNoisy}, {"daemon", "external", kNotKept}}),
-              HasSubstr("of daemon/vmm (daemon/external is not kept). Measure"));
+              HasSubstr("of daemon/vmm (daemon/external is not kept). What"));
+}
+
+// Of blocks between 1 and 5 times as fast as streaming: no gain that stands out, nor none.
+void scatter(Report& report, std::size_t arm) {
+  for (Series& series : report.series) {
+    if (series.arm != arm || series.row != Row::kReread) continue;
+    for (std::size_t i = 0; i < series.batches.size(); ++i)
+      series.batches[i].median = i % 2 == 0 ? 1200 : 250;
+  }
+}
+
+TEST(ProbeDecision, AsksForAQuietMachineWhereBlocksScatterAlone) {
+  constexpr const char* kQuiet = "quiet machine";
+  Report report = report_of({{"daemon", "vmm", kKept}, {"daemon", "external", kKept}});
+  scatter(report, 1);
+  scatter(report, 2);
+  EXPECT_THAT(decision(report), EndsWith("external. Measure again on a quiet machine."));
+  report.arms[2].ended = "interrupted";
+  EXPECT_THAT(decision(report), EndsWith("Measure again on a quiet machine, once what the reason "
+                                         "given for daemon/external says is mended."));
+  report.arms[1].ended = "the lender was killed";
+  EXPECT_THAT(decision(report), Not(HasSubstr(kQuiet)));
+  // By what it is judged by.
+  report = report_of({{"daemon", "vmm", kKept}});
+  scatter(report, 0);
+  EXPECT_THAT(decision(report), HasSubstr(kQuiet));
+  report.size = mib(64);
+  for (Series& series : report.series)
+    if (series.row == Row::kRead) series.size = report.size;
+  EXPECT_THAT(residencies(report).at(0).verdict.why, HasSubstr("take --size "));
+  EXPECT_THAT(decision(report), AllOf(StartsWith("Decide nothing yet"), Not(HasSubstr(kQuiet))));
+  report = report_of({{"daemon", "vmm", kKept}});
+  for (Series& series : report.series)
+    if (series.arm == 0 && series.row == Row::kReread)
+      series = series_of(0, series.row, series.size, 200);
+  EXPECT_THAT(residencies(report).at(0).verdict.why, HasSubstr("ordinary memory shows no gain"));
+  EXPECT_THAT(decision(report), AllOf(StartsWith("Decide nothing yet"), Not(HasSubstr(kQuiet))));
 }
 
 // It may have ended because its data was wrong.

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 #include "exit_codes.hpp"
 #include "unit/probe_reports.hpp"
@@ -17,6 +18,7 @@ using testing::AllOf;
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::MatchesRegex;
 using testing::Not;
 
 // Ordinary memory, and one arm that is read again at such a rate.
@@ -89,6 +91,25 @@ TEST(ProbeOutcome, RequiresResidencyOfEveryArm) {
   none.arms[1].unavailable = "cuMemMap failed";
   none.series.resize(1);
   EXPECT_EQ(outcome_of(none, {}, true).code, kRefused) << "nothing was found to be resident";
+}
+
+TEST(ProbeOutcome, NamesAllThatAreNotResidentAndWhatIsLentFirst) {
+  Report report = with_reread(209);
+  report.arms.insert(report.arms.begin() + 1, {"cuda/vmm", "cuda", "vmm", "", 0, "", ""});
+  report.arms.push_back({"daemon/external", "daemon", "external", "", 0, "", ""});
+  report.arms.push_back({"daemon/register", "daemon", "register", "", 0, "", ""});
+  for (Series& series : report.series)
+    if (series.arm == 1) series.arm = 2;
+  for (const auto& [arm, rate] : {std::pair{1U, 210.0}, {3U, 400.0}, {4U, 800.0}}) {
+    report.series.push_back(series_of(arm, Row::kRead, report.size, 244));
+    report.series.push_back(series_of(arm, Row::kReread, report.reread_size, rate));
+  }
+  const Outcome refused = outcome_of(report, {"cuda", "daemon"}, true);
+  EXPECT_EQ(refused.code, kRefused);
+  EXPECT_THAT(refused.complaint,
+              MatchesRegex("daemon/vmm is required to be resident, and is not resident: [^;]*; "
+                           "daemon/external is required to be resident, and is partly: [^;]*; "
+                           "cuda/vmm is required to be resident, and is not resident: [^;]*"));
 }
 
 }  // namespace

@@ -104,6 +104,22 @@ TEST(ProbePage, EscapesWhatOthersWrote) {
                     HasSubstr("<i>\"a\"</i>&"), HasSubstr("no such <device>; load nvidia_drm")));
 }
 
+TEST(ProbePage, DoesNotBreakOptionsAtTheirHyphens) {
+  EXPECT_EQ(prose("take --key-file <f>, (--map auto) or --size."),
+            "take <span class=\"option\">--key-file</span> &lt;f&gt;, (<span class=\"option\">"
+            "--map</span> auto) or <span class=\"option\">--size</span>.");
+  EXPECT_EQ(prose("--a"), "<span class=\"option\">--a</span>");
+  for (const char* plain : {"a--b", "--", "a - b -c", "1 -- 2", "", "--&"})
+    EXPECT_EQ(prose(plain), escaped(plain));
+  Report report = residency_report();
+  report.arms.resize(1);
+  report.machine.lender = "not known: is this its --control?";
+  EXPECT_THAT(html_page(report), HasSubstr("its <span class=\"option\">--control</span>?</dd>"));
+  EXPECT_THAT(html_page(report),
+              AllOf(HasSubstr("<span class=\"option\">--source</span> daemon does that."),
+                    HasSubstr(", .option { white-space: nowrap; }")));
+}
+
 // --- what it says ---
 
 TEST(ProbePage, BeginsWithTheVerdicts) {
@@ -135,7 +151,7 @@ TEST(ProbePage, HasNoCardForWhatWasNotMeasured) {
 TEST(ProbePage, SaysWhatToDoAfterTheVerdicts) {
   Report report = residency_report();
   EXPECT_THAT(part(html_page(report), "</section>", "<section>"),
-              HasSubstr("<p class=\"decision\">" + escaped(decision(report)) + "</p>"));
+              HasSubstr("<p class=\"decision\">" + prose(decision(report)) + "</p>"));
   report.command = "bandwidth";
   EXPECT_THAT(html_page(report), Not(HasSubstr("class=\"decision\"")));
 }
@@ -209,6 +225,32 @@ TEST(ProbePage, HasTheConditionsAndTheReasons) {
   report.arms[1].page_bytes = 4096;
   EXPECT_THAT(text_of_html(html_page(report)),
               HasSubstr("To be known The arms have pages of different sizes"));
+}
+
+TEST(ProbePage, SaysNothingOfAVerdictWhereThereIsNone) {
+  Report report = residency_report();
+  EXPECT_THAT(text_of_html(html_page(report)),
+              AllOf(HasSubstr("The verdict is on 8 MiB, in bold."),
+                    HasSubstr("The verdict is about the GPU's L2")));
+  report.arms.resize(2);
+  report.arms[1] = {"ordinary#2", "ordinary", "", "", 0, "", ""};
+  std::erase_if(report.series, [](const Series& series) { return series.arm > 1; });
+  EXPECT_THAT(
+      text_of_html(html_page(report)),
+      AllOf(HasSubstr("The figures are of 8 MiB, in bold."), Not(HasSubstr("The verdict"))));
+}
+
+TEST(ProbePage, SaysThatNothingWasMeasuredAndNotHow) {
+  Report report = residency_report();
+  EXPECT_THAT(text_of_html(html_page(report)),
+              AllOf(Not(HasSubstr("Nothing was measured")), HasSubstr("How it was measured")));
+  report.series.clear();
+  for (const char* command : {"residency", "bandwidth", "latency"}) {
+    report.command = command;
+    EXPECT_THAT(text_of_html(html_page(report)),
+                AllOf(HasSubstr("Nothing was measured."), Not(HasSubstr("How it was measured")),
+                      Not(HasSubstr("took turns"))));
+  }
 }
 
 TEST(ProbePage, SaysSoWhereThereIsNothing) {

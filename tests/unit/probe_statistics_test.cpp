@@ -197,7 +197,8 @@ TEST(ProbeStatistics, WantEnoughBlocks) {
   EXPECT_EQ(found.wanting(), "8 blocks, of which there are 7");
   EXPECT_EQ(compare({}, {}).wanting(), "batches with a rate in both arms");
   const std::vector<Batch> same(8, of_rate(7));
-  EXPECT_EQ(compare(same, same).wanting(), "a difference: by their median the blocks have none");
+  EXPECT_EQ(compare(same, same).wanting(),
+            "blocks that differ; by their median these have no difference at all");
   std::vector<Batch> dead(8, of_rate(0));
   EXPECT_EQ(compare(dead, dead).verdict, Verdict::kInconclusive);
   dead[3] = of_rate(std::nan(""));
@@ -228,7 +229,8 @@ TEST(ProbeStatistics, TakeNoFigureThatNoMemoryHas) {
 
 TEST(ProbeStatistics, WantWhatIsWantingAndNotTheSameAgain) {
   const std::vector<Batch> same(8, of_rate(200));
-  EXPECT_EQ(compare(same, same).wanting(), "a difference: by their median the blocks have none");
+  EXPECT_EQ(compare(same, same).wanting(),
+            "blocks that differ; by their median these have no difference at all");
   // A difference of 0.03 %, and a range of as much and a little more.
   std::vector<Batch> close = same;
   for (std::size_t i = 0; i < close.size(); ++i)
@@ -273,7 +275,9 @@ TEST(ProbeResidency, IsNotFoundInAFewPercent) {
   const ResidencyVerdict little = judge_rates(251, 244, 251, 245, 0.001);
   EXPECT_EQ(little.ordinary.verdict, Verdict::kMore);
   EXPECT_EQ(little.residency, Residency::kInconclusive);
-  EXPECT_THAT(little.why, HasSubstr("too little to judge by"));
+  EXPECT_THAT(little.why, HasSubstr("too little to judge by: the machine was busy, or no cache "
+                                    "keeps that size"));
+  EXPECT_FALSE(little.is_for_noise);
   EXPECT_THAT(judge_rates(209, 244, 820, 245, 0.01).why,
               HasSubstr("slower than streamed: -16 % where ordinary memory has x3.35"));
 }
@@ -283,6 +287,7 @@ TEST(ProbeResidency, IsInconclusiveWhereNothingCanBeTold) {
   const ResidencyVerdict noisy = judge_rates(244, 244, 300, 245, 0.08);
   EXPECT_EQ(noisy.residency, Residency::kInconclusive);
   EXPECT_NE(noisy.why, "");
+  EXPECT_TRUE(noisy.is_for_noise);
   // A size at which nothing is kept of ordinary memory either.
   const ResidencyVerdict large = judge_rates(244, 244, 246, 245, 0.01);
   EXPECT_EQ(large.residency, Residency::kInconclusive);
@@ -290,8 +295,17 @@ TEST(ProbeResidency, IsInconclusiveWhereNothingCanBeTold) {
       large.why,
       HasSubstr("whether ordinary memory gains by being read again cannot be told: it would "
                 "need blocks whose differences lie within"));
-  EXPECT_THAT(judge_rates(244, 244, 200, 245, 0.001).why, HasSubstr("shows no gain"));
+  EXPECT_TRUE(large.is_for_noise);
+  const ResidencyVerdict slower = judge_rates(244, 244, 200, 245, 0.001);
+  EXPECT_THAT(slower.why, HasSubstr("shows no gain in being read again at this size: the machine "
+                                    "was busy, or no cache keeps that size"));
+  EXPECT_FALSE(slower.is_for_noise);
   EXPECT_EQ(judge({}, {}).residency, Residency::kInconclusive);
+  EXPECT_FALSE(judge({}, {}).is_for_noise);
+  // Neither quiet nor noise makes up for blocks that are not there, or that are all the same.
+  const std::vector<Batch> few(3, of_rate(200)), same(8, of_rate(200));
+  EXPECT_FALSE(judge({few, few}, {few, few}).is_for_noise);
+  EXPECT_FALSE(judge({same, same}, {same, same}).is_for_noise);
 }
 
 }  // namespace

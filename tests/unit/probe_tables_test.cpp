@@ -65,6 +65,8 @@ TEST(ProbeTables, ShowEachRowWithMedianSpreadColdAndTheDifference) {
   EXPECT_THAT(
       words(text),
       AllOf(HasSubstr("=?: cannot be told apart"),
+            HasSubstr("x25, x0.05: so much more or less than ordinary, or so many times as much "
+                      "(from twice on, and below a tenth)"),
             HasSubstr("To tell \"=?\" apart (longer batches and a quieter machine help):")));
 }
 
@@ -91,6 +93,17 @@ TEST(ProbeTables, GiveTheVerdictOnResidencyAndWhy) {
               AllOf(HasSubstr("no arm could be judged"), HasSubstr("Nothing was measured")));
 }
 
+TEST(ProbeTables, SayThatOrdinaryMemoryAloneIsNotJudged) {
+  Report report = residency_report();
+  report.arms.resize(2);
+  report.arms[1] = {"ordinary#2", "ordinary", "", "", 0, "", ""};
+  std::erase_if(report.series, [](const Series& series) { return series.arm > 1; });
+  EXPECT_THAT(words(table(report)),
+              AllOf(HasSubstr("nothing but ordinary memory was asked for: there is nothing to "
+                              "judge"),
+                    Not(HasSubstr("no arm could be judged"))));
+}
+
 TEST(ProbeTables, SayWhatToDoAfterTheVerdicts) {
   Report report = residency_report();
   report.arms.pop_back();
@@ -113,6 +126,13 @@ TEST(ProbeTables, CountOneBlockInTheSingular) {
 TEST(ProbeTables, ShowTimesInMilliseconds) {
   EXPECT_EQ(row_that_begins(table(latency_report()), "unmap and give back"),
             "unmap and give back 8.19 1.25 -85 % | ms (8.12-8.28) / 6.56 (1.24-1.26) / 1.00");
+}
+
+TEST(ProbeTables, WriteWhatIsLessThanATenthAsAFactor) {
+  Report report = latency_report();
+  report.series[3] = series_of(1, Row::kGiveBack, report.size, 8.2 / 308);
+  EXPECT_THAT(row_that_begins(table(report), "unmap and give back"),
+              AllOf(HasSubstr(" x0.0032"), Not(HasSubstr("%"))));
 }
 
 TEST(ProbeTables, NameWhatCouldNotBeHadAndWhatEndedWithTheReason) {

@@ -40,6 +40,14 @@ TEST(ProbeWriting, WritesChangesWithTheirSign) {
   EXPECT_EQ(change(2.5), "x3.50");
   EXPECT_EQ(change(11.8), "x12.8");
   EXPECT_EQ(change(24), "x25.0");
+  EXPECT_EQ(change(-0.85), "-85 %");
+  EXPECT_EQ(change(0.1 - 1), "-90 %");
+  EXPECT_EQ(change(0.09996 - 1), "-90 %") << "and never x0.1";
+  EXPECT_EQ(change(0.0999 - 1), "x0.0999");
+  EXPECT_EQ(change(0.05 - 1), "x0.05");
+  EXPECT_EQ(change(1.0 / 308 - 1), "x0.00325") << "and never -100 %";
+  EXPECT_EQ(change(-1), "x0");
+  EXPECT_EQ(typographic(change(0.05 - 1)), "×0.05");
   EXPECT_EQ(typographic("-5.3 %"), "−5.3 %");
   EXPECT_EQ(typographic("x25.0"), "×25.0");
   EXPECT_EQ(typographic("+12 %"), "+12 %");

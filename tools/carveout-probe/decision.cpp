@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "arms.hpp"
 #include "base/text.hpp"
 #include "client/l2_class.hpp"
 #include "findings.hpp"
@@ -30,6 +32,7 @@ bool is_lent(const ArmRecord& arm) {
 // What is lent and was measured, by what is known of it.
 struct Lent {
   std::vector<std::size_t> resident, partly, not_resident, unanswered;
+  std::vector<std::size_t> for_noise;  // of the unanswered: those that a quiet machine may answer
   [[nodiscard]] bool is_empty() const {
     return resident.empty() && partly.empty() && not_resident.empty() && unanswered.empty();
   }
@@ -47,6 +50,10 @@ Lent lent_of(const Report& report) {
     const Residency residency = one == judged.end() || !record.ended.empty()
                                     ? Residency::kInconclusive
                                     : one->verdict.residency;
+    if (residency == Residency::kInconclusive && record.ended.empty() && one != judged.end() &&
+        one->verdict.is_for_noise) {
+      lent.for_noise.push_back(arm);
+    }
     (residency == Residency::kResident      ? lent.resident
      : residency == Residency::kPartly      ? lent.partly
      : residency == Residency::kNotResident ? lent.not_resident
@@ -90,14 +97,69 @@ bool is_of_daemon(const Report& report, const std::vector<std::size_t>& arms) {
                      [&report](std::size_t arm) { return report.arms[arm].source == kDaemon; });
 }
 
+// The ways to map what is lent that the run was not asked for, of the sources that it was.
+std::vector<std::string> not_asked_for(const Report& report) {
+  std::vector<std::string> sources;
+  for (const ArmRecord& arm : report.arms) {
+    if (is_lent(arm) && std::find(sources.begin(), sources.end(), arm.source) == sources.end())
+      sources.push_back(arm.source);
+  }
+  std::vector<std::string> words;
+  for (const ArmPlan& plan : plan_arms(report.engine, sources, {"auto"})) {
+    const bool was_asked_for = std::any_of(
+        report.arms.begin(), report.arms.end(),
+        [&plan](const ArmRecord& arm) { return arm.source == plan.source && arm.map == plan.map; });
+    if (client::is_lent(plan.source) && !was_asked_for)
+      words.push_back(printable(plan.name, kLongestWord));
+  }
+  return words;
+}
+
+std::vector<std::size_t> not_had(const Report& report) {
+  std::vector<std::size_t> arms;
+  for (std::size_t arm = 0; arm < report.arms.size(); ++arm) {
+    if (is_lent(report.arms[arm]) && !report.arms[arm].unavailable.empty()) arms.push_back(arm);
+  }
+  return arms;
+}
+
+// What may be kept although nothing that was measured is: first what is nearest at hand.
+std::string what_to_try(const Report& report, const Lent& lent) {
+  const std::vector<std::string> others = not_asked_for(report);
+  const std::vector<std::size_t> missing = not_had(report);
+  std::string text;
+  if (!others.empty()) {
+    text += cat(" First ask for ", listed(others, " and "), ", which ",
+                others.size() == 1 ? "was" : "were", " not asked for: --map auto does.");
+  }
+  if (!missing.empty()) {
+    text += cat(" Why ", names(report, missing, " and "), " could not be had is below.");
+  }
+  if (!is_of_daemon(report, lent.partly) && !is_of_daemon(report, lent.not_resident)) return text;
+  return text + (text.empty() ? " Try the other lend-as first." : " Then try the other lend-as.");
+}
+
+// A quiet machine brings blocks together, and nothing else.
+std::string how_to_get_an_answer(const Report& report, const Lent& lent) {
+  if (lent.for_noise.size() == lent.unanswered.size()) return "Measure again on a quiet machine.";
+  std::vector<std::size_t> others;
+  std::set_difference(lent.unanswered.begin(), lent.unanswered.end(), lent.for_noise.begin(),
+                      lent.for_noise.end(), std::back_inserter(others));
+  if (lent.for_noise.empty()) {
+    return "What the reason given says has to be mended first; then measure again.";
+  }
+  return cat("Measure again on a quiet machine, once what the reason given for ",
+             names(report, others, " and "), " says is mended.");
+}
+
 std::string without_a_resident(const Report& report, const Lent& lent) {
   const std::string unanswered = names(report, lent.unanswered, " and ");
   if (!lent.partly.empty()) {
     return cat("No way of mapping that was measured is kept whole: see in the curve where ",
                names(report, lent.partly, " and "), lent.partly.size() == 1 ? " leaves" : " leave",
-               " ordinary memory's, try the other ways, and without a better one let a long "
-               "prompt decide.",
-               unanswered.empty() ? "" : cat(" Of ", unanswered, " there is no answer yet."));
+               " ordinary memory's, and without a better way let a long prompt decide.",
+               unanswered.empty() ? "" : cat(" Of ", unanswered, " there is no answer yet."),
+               what_to_try(report, lent));
   }
   if (!lent.unanswered.empty()) {
     return cat("Decide nothing yet: there is no answer, neither yes nor no, of ", unanswered,
@@ -105,12 +167,12 @@ std::string without_a_resident(const Report& report, const Lent& lent) {
                    ? ""
                    : cat(" (", names(report, lent.not_resident, " and "),
                          lent.not_resident.size() == 1 ? " is" : " are", " not kept)"),
-               ". Measure again on a quiet machine; the reason given says what else it needs.");
+               ". ", how_to_get_an_answer(report, lent));
   }
   return cat(
       "No way of mapping that was measured is kept: leave the loan to what is read once, unless a "
       "long prompt says otherwise.",
-      is_of_daemon(report, lent.not_resident) ? " Try the other lend-as first." : "");
+      what_to_try(report, lent));
 }
 
 }  // namespace

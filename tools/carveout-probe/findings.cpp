@@ -207,6 +207,7 @@ void withhold_without_stream(const Report& report, ResidencyVerdict& verdict) {
   const NamedCache cache = judged_cache(report);
   if (!is_less_than_a_stream(report.size, cache.size)) return;
   verdict.residency = Residency::kInconclusive;
+  verdict.is_for_noise = false;
   verdict.why =
       cat("the stream of ", format_bytes(report.size), " is less than ", kStreamOfCache, " times ",
           with_size(cache), ", and part of it may come from there: take --size ",

@@ -1,8 +1,10 @@
 #include "outcome.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/text.hpp"
+#include "client/l2_class.hpp"
 #include "exit_codes.hpp"
 #include "findings.hpp"
 
@@ -35,6 +37,20 @@ std::string missing_source(const Report& report, const std::vector<std::string>&
   return "";
 }
 
+// All of them, what is lent first: the others are there for comparison.
+std::string not_resident(const Report& report, std::vector<ArmResidency> arms) {
+  std::stable_partition(arms.begin(), arms.end(), [&report](const ArmResidency& one) {
+    return client::is_lent(report.arms[one.arm].source);
+  });
+  std::string all;
+  for (const ArmResidency& one : arms) {
+    all += cat(all.empty() ? "" : "; ", report.arms[one.arm].name,
+               " is required to be resident, and is ", name_of(one.verdict.residency), ": ",
+               one.verdict.why);
+  }
+  return all;
+}
+
 }  // namespace
 
 Outcome outcome_of(const Report& report, const std::vector<std::string>& sources,
@@ -51,14 +67,12 @@ Outcome outcome_of(const Report& report, const std::vector<std::string>& sources
                 is_nothing_to_compare(report) && source != "ordinary" ? kNothingToCompare : "")};
   }
   if (!require_resident) return {};
-  const auto found = residencies(report);
+  auto found = residencies(report);
   if (found.empty()) return {kRefused, "nothing was measured that could be resident"};
-  for (const ArmResidency& one : found) {
-    if (one.verdict.residency == Residency::kResident) continue;
-    return {kRefused, cat(report.arms[one.arm].name, " is required to be resident, and is ",
-                          name_of(one.verdict.residency), ": ", one.verdict.why)};
-  }
-  return {};
+  std::erase_if(
+      found, [](const ArmResidency& one) { return one.verdict.residency == Residency::kResident; });
+  if (found.empty()) return {};
+  return {kRefused, not_resident(report, std::move(found))};
 }
 
 }  // namespace carveout::probe

@@ -78,6 +78,7 @@ std::optional<Logarithms> differences(std::span<const Batch> first, std::span<co
 
 // Below that a gain is the translations' or the DRAM pages', not a cache's: nothing to judge by.
 constexpr double kLeastOrdinaryGain = 0.1;
+constexpr const char* kWhyNoGain = "the machine was busy, or no cache keeps that size";
 // Of ordinary memory's gain: what has less of it is not kept, however quiet the machine.
 constexpr double kLeastPart = 0.1;
 
@@ -136,6 +137,10 @@ Comparison compare(std::span<const Batch> first, std::span<const Batch> second) 
   return comparison;
 }
 
+bool Comparison::is_scattered() const {
+  return verdict == Verdict::kInconclusive && blocks >= kLeastBlocks && difference != 0;
+}
+
 std::string Comparison::wanting() const {
   if (verdict != Verdict::kInconclusive) return {};
   if (blocks == 0) return "batches with a rate in both arms";
@@ -143,7 +148,7 @@ std::string Comparison::wanting() const {
     return std::to_string(kLeastBlocks) + " blocks, of which there " +
            (blocks == 1 ? "is " : "are ") + std::to_string(blocks);
   }
-  if (difference == 0) return "a difference: by their median the blocks have none";
+  if (!is_scattered()) return "blocks that differ; by their median these have no difference at all";
   const double range = std::log1p(most) - std::log1p(least);
   return "blocks whose differences lie within " + percent(std::abs(difference)) + ", not " +
          percent(as_part(range));
@@ -158,15 +163,17 @@ ResidencyVerdict judge(const Reads& lent, const Reads& ordinary) {
     verdict.why =
         "whether ordinary memory gains by being read again cannot be told: it would need " +
         verdict.ordinary.wanting();
+    verdict.is_for_noise = verdict.ordinary.is_scattered();
     return verdict;
   }
   if (verdict.ordinary.verdict == Verdict::kLess) {
-    verdict.why = "ordinary memory shows no gain in being read again at this size";
+    verdict.why = std::string("ordinary memory shows no gain in being read again at this size: ") +
+                  kWhyNoGain;
     return verdict;
   }
   if (ordinary_gain < kLeastOrdinaryGain) {
     verdict.why = "ordinary memory has a gain of " + change(ordinary_gain) +
-                  " only in being read again at this size: too little to judge by";
+                  " only in being read again at this size, too little to judge by: " + kWhyNoGain;
     return verdict;
   }
   const std::string both =
@@ -189,6 +196,7 @@ ResidencyVerdict judge(const Reads& lent, const Reads& ordinary) {
       } else {
         verdict.why =
             "rereading and streaming cannot be told apart: it would need " + verdict.lent.wanting();
+        verdict.is_for_noise = verdict.lent.is_scattered();
       }
       break;
   }

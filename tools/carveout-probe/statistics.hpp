@@ -52,6 +52,8 @@ struct Comparison {
   // What a conclusive run would need, for people; empty where this one is. Longer batches and a
   // quieter machine bring the differences closer together.
   [[nodiscard]] std::string wanting() const;
+  // Whether it is the blocks' range that keeps this one from being conclusive: noise.
+  [[nodiscard]] bool is_scattered() const;
 };
 
 // The i-th batch of each is of block i. They differ only if the median of the blocks' differences
@@ -73,6 +75,8 @@ struct ResidencyVerdict {
   Residency residency = Residency::kInconclusive;
   Comparison lent, ordinary;  // rereading against streaming, each
   std::string why;            // for people
+  // Whether it is inconclusive for noise alone, which a quiet machine may be without.
+  bool is_for_noise = false;
 };
 
 // Whether the GPU's L2 (or the processor's caches) keep what is lent, by the gain of rereading over

@@ -9,4 +9,8 @@ namespace carveout::probe {
 // valid UTF-8, and no character that either gives a meaning.
 [[nodiscard]] std::string escaped(std::string_view text);
 
+// The same for a sentence within an element: a word that begins with "--" is not broken at its
+// hyphens, which are the plain ones to whoever copies it.
+[[nodiscard]] std::string prose(std::string_view text);
+
 }  // namespace carveout::probe

@@ -53,7 +53,7 @@ std::string remark_list(const Report& report) {
   if (all.empty()) return {};
   std::string text = "<section class=\"remarks\">\n<h2>To be known</h2>\n<ul>\n";
   for (const std::string& remark : all)
-    text += cat("<li>", escaped(remark), "</li>\n");
+    text += cat("<li>", prose(remark), "</li>\n");
   return text + "</ul>\n</section>\n";
 }
 
@@ -68,7 +68,8 @@ std::string figure_of_curve(const Report& report) {
           cache_of(report.engine), is_gpu ? " keeps" : " keep",
           " is read faster while the working set fits.");
   if (report.command == "residency") {
-    note += cat(" The verdict is on ", format_bytes(report.reread_size), ", in bold.");
+    note += cat(residencies(report).empty() ? " The figures are of " : " The verdict is on ",
+                format_bytes(report.reread_size), ", in bold.");
   }
   return cat(
       "<section>\n<h2>Rereading, by the size of the working set</h2>\n<figure>\n"
@@ -78,7 +79,7 @@ std::string figure_of_curve(const Report& report) {
 }
 
 std::string fact(std::string_view name, std::string_view value) {
-  return value.empty() ? std::string() : cat("<dt>", name, "</dt><dd>", escaped(value), "</dd>\n");
+  return value.empty() ? std::string() : cat("<dt>", name, "</dt><dd>", prose(value), "</dd>\n");
 }
 
 std::string conditions(const Report& report) {
@@ -98,6 +99,7 @@ std::string conditions(const Report& report) {
 }
 
 std::string method(const Report& report) {
+  if (rows_at(report).empty()) return {};
   const bool is_gpu = report.engine == EngineKind::kGpu;
   std::string text =
       cat("<section>\n<h2>How it was measured</h2>\n<p>The arms took turns in ",
@@ -111,7 +113,7 @@ std::string method(const Report& report) {
           "the blocks’ differences exceeds their range, and inconclusive otherwise: a "
           "description of what was observed, not a bound on the effect. Fewer than ",
           kLeastBlocks, " blocks tell nothing.</p>\n");
-  if (report.command == "residency") {
+  if (!residencies(report).empty()) {
     text +=
         cat("<p>The verdict is about ", judged_cache(report).name, ", on rereading ",
             format_bytes(report.reread_size), " against the same arm’s own streaming of ",

@@ -33,7 +33,7 @@ header p, header h1 { margin: 0; }
 .kicker { color: var(--soft); font-size: .875rem; }
 h1 { font-size: 1.375rem; line-height: 1.3; font-weight: 600; padding: .25rem 0 .375rem; }
 .lede { color: var(--soft); max-width: none; overflow-wrap: anywhere; }
-time { white-space: nowrap; }
+time, .option { white-space: nowrap; }
 sup { line-height: 0; }
 section { margin-top: 2.75rem; }
 h2 { font-size: 1.125rem; line-height: 1.35; font-weight: 600; margin: 0 0 .75rem; }

@@ -118,7 +118,7 @@ std::string needs(const Report& report) {
       "<h3>To tell “=?” apart, a run would need (longer batches and a quieter machine "
       "help)</h3>\n<ul class=\"needs note\">\n";
   for (const std::string& sentence : sentences)
-    text += cat("<li>", escaped(sentence), "</li>\n");
+    text += cat("<li>", prose(sentence), "</li>\n");
   return text + "</ul>\n";
 }
 
@@ -189,6 +189,9 @@ std::string governors(const Report& report, std::size_t arm) {
 
 std::string page_rows(const Report& report) {
   const std::vector<RowAt> rows = table_rows(report);
+  if (rows_at(report).empty()) {
+    return "<section>\n<h2>Figures</h2>\n<p>Nothing was measured.</p>\n</section>\n";
+  }
   if (rows.empty()) return {};
   const auto all = against_ordinary(report);
   const std::vector<std::size_t> arms = arms_of(report, rows);
@@ -242,8 +245,8 @@ std::string page_arms(const Report& report) {
   for (std::size_t arm = 0; arm < report.arms.size(); ++arm) {
     const ArmRecord& record = report.arms[arm];
     body += cat("<tr><th scope=\"row\">", svg_swatch(arm), " ", escaped(arm_name(report, arm)),
-                "</th><td>", record.memory.empty() ? "–" : escaped(record.memory), "</td><td>",
-                pages_of(record), "</td><td>", escaped(outcome(report, arm)), "</td></tr>\n");
+                "</th><td>", record.memory.empty() ? "–" : prose(record.memory), "</td><td>",
+                pages_of(record), "</td><td>", prose(outcome(report, arm)), "</td></tr>\n");
   }
   return cat("<section>\n<h2>What was compared</h2>\n",
              scrolling("What was compared", "text", "", body + "</tbody>\n"), "</section>\n");

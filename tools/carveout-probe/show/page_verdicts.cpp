@@ -23,7 +23,7 @@ struct Card {
 };
 
 std::string paragraph(std::string_view text) {
-  return cat("<p>", escaped(text), "</p>\n");
+  return cat("<p>", prose(text), "</p>\n");
 }
 
 std::string html(const Card& card) {
@@ -177,7 +177,7 @@ std::string not_measured(const Report& report, std::size_t arm) {
   const ArmRecord& record = report.arms[arm];
   const std::string& why = record.unavailable.empty() ? record.ended : record.unavailable;
   return cat("<li><b>", escaped(arm_name(report, arm)),
-             "</b>: ", escaped(why.empty() ? "it has no batches" : why), "</li>\n");
+             "</b>: ", prose(why.empty() ? "it has no batches" : why), "</li>\n");
 }
 
 bool is_measured(const Report& report, std::size_t arm) {
@@ -212,7 +212,7 @@ std::string page_verdicts(const Report& report) {
   }
   const std::string decided = decision(report);
   return cat("<section class=\"verdicts\" aria-label=\"Verdicts\">\n", cards, "</section>\n",
-             decided.empty() ? "" : cat("<p class=\"decision\">", escaped(decided), "</p>\n"),
+             decided.empty() ? "" : cat("<p class=\"decision\">", prose(decided), "</p>\n"),
              missing);
 }
 

@@ -105,9 +105,9 @@ std::string legend(const Report& report, const std::vector<AgainstOrdinary>& all
       "of their first repetitions, which are cold.",
       kColumns);
   if (!all.empty()) {
-    text += wrapped(cat("+12 %, -30 %, x25: so much more or less than ", arm_name(report, 0),
-                        ", or so many times as much, within blocks. =?: cannot be told apart from "
-                        "it."),
+    text += wrapped(cat("+12 %, -30 %, x25, x0.05: so much more or less than ", arm_name(report, 0),
+                        ", or so many times as much (from twice on, and below a tenth), within "
+                        "blocks. =?: cannot be told apart from it."),
                     kColumns);
   }
   return text;
@@ -164,7 +164,14 @@ std::string verdicts(const Report& report) {
                                  format_bytes(report.reread_size), ":"),
                              kColumns);
   const auto all = residencies(report);
-  if (all.empty()) text += "  no arm could be judged\n";
+  if (all.empty()) {
+    const bool is_ordinary_alone =
+        std::all_of(report.arms.begin(), report.arms.end(),
+                    [](const ArmRecord& arm) { return arm.is_ordinary(); });
+    text += is_ordinary_alone
+                ? "  nothing but ordinary memory was asked for: there is nothing to judge\n"
+                : "  no arm could be judged\n";
+  }
   for (const ArmResidency& one : all) {
     text += wrapped(cat(arm_name(report, one.arm), ": ", name_of(one.verdict.residency)), kColumns,
                     "  ");

@@ -15,6 +15,8 @@ constexpr std::size_t kLongestName = 28;
 // From which on a factor says more than a percentage.
 // (A little below twice as much it would be "+100 %".)
 constexpr double kManyTimes = 0.995;
+// As a part of the whole: below it, too. (A little below a tenth it would be "x0.1".)
+constexpr double kFewTimes = 0.09995;
 
 int exponent_of(double value) {
   return static_cast<int>(std::floor(std::log10(std::abs(value))));
@@ -51,6 +53,11 @@ std::string figure(double value) {
 
 std::string change(double part) {
   if (part >= kManyTimes) return cat("x", figure(1 + part));
+  if (1 + part >= 0 && 1 + part < kFewTimes) {
+    std::string times = figure(1 + part);
+    if (times.find('.') != std::string::npos) times.erase(times.find_last_not_of('0') + 1);
+    return cat("x", times);
+  }
   const double size = std::abs(part);
   const int digits = size >= 0.0995 ? 0 : size >= 0.00995 ? 1 : 2;
   return cat(part < 0 ? "" : "+", fixed(part * 100, digits), " %");

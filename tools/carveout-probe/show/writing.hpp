@@ -19,7 +19,8 @@ namespace carveout::probe {
 // `value` with that many digits behind the point.
 [[nodiscard]] std::string fixed(double value, int digits);
 
-// A part as a change: "+12 %", "-5.3 %", "+0.04 %"; from twice as much on "x2.50", "x12.8".
+// A part as a change: "+12 %", "-5.3 %", "+0.04 %"; from twice as much on "x2.50", "x12.8", and
+// below a tenth "x0.05", "x0.00325".
 [[nodiscard]] std::string change(double part);
 
 // A change with a page's characters: "−5.3 %", "×25.0".
