@@ -109,6 +109,10 @@ TEST(ProbeStatistics, TellThatNeighboursAreAlike) {
   EXPECT_THAT(summarize(alternating).autocorrelation, DoubleNear(-1, 0.01));
   EXPECT_EQ(summarize(std::vector<double>{0, 5, 5, 5, 5}).autocorrelation, 0);
   EXPECT_EQ(summarize(std::vector<double>{0, 5, 6}).autocorrelation, 0);
+  std::vector<double> rounded;  // by a clock's own step, upwards
+  for (int i = 0; i < 20; ++i)
+    rounded.push_back(250 + 1e-6 * i);
+  EXPECT_EQ(summarize(rounded).autocorrelation, 0);
 }
 
 TEST(ProbeStatistics, SpreadAnArmOverItsBatches) {

@@ -175,7 +175,7 @@ std::string enough_for(Bytes cache) {
 // A verdict is about a smaller cache than the largest, maybe, for which the stream may be enough.
 std::string about_the_judged(const Report& report, Bytes largest) {
   const NamedCache judged = judged_cache(report);
-  if (report.command != "residency" || judged.size == largest) return {};
+  if (residencies(report).empty() || judged.size == largest) return {};
   return cat(
       " The verdict is about a smaller one, ", with_size(judged), ", for which the stream is ",
       is_less_than_a_stream(report.size, judged.size) ? "too small as well." : "large enough.");

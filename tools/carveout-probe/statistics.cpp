@@ -20,6 +20,9 @@ double mean(std::span<const double> values) {
   return values.empty() ? 0 : sum / static_cast<double>(values.size());
 }
 
+// Of what a single-precision time (cuEventElapsedTime()) is rounded by, and more.
+constexpr double kRounding = 1e-6;
+
 double autocorrelation(std::span<const double> values) {
   if (values.size() < 3) return 0;
   const double middle = mean(values);
@@ -29,7 +32,8 @@ double autocorrelation(std::span<const double> values) {
     alone += here * here;
     if (i + 1 < values.size()) together += here * (values[i + 1] - middle);
   }
-  return alone > 0 ? together / alone : 0;
+  const double rounding = kRounding * middle;
+  return alone > static_cast<double>(values.size()) * rounding * rounding ? together / alone : 0;
 }
 
 // With as many digits as it takes to tell it from none.

@@ -20,7 +20,8 @@ namespace carveout::probe {
 struct Batch {
   double cold = 0;    // the first repetition
   double median = 0;  // of the others
-  // Of the others, by their order: -1 to 1; 0 where they are fewer than three or all the same.
+  // Of the others, by their order: -1 to 1; 0 where they are fewer than three or all the same but
+  // for rounding.
   double autocorrelation = 0;
   std::size_t count = 0;  // of the others
 };
