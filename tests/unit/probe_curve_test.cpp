@@ -142,6 +142,34 @@ TEST(ProbeCurve, LabelsPowersOfTwoWhereItCan) {
   EXPECT_EQ(sizes_to_label(curve, kib(512)), curve.sizes) << "one is too few";
 }
 
+TEST(ProbeCurve, SaysAtHowManySizesArmsAreAlike) {
+  // One rate within the other's spread, the other way round, neither, and what only one has.
+  Report report = report_of({{100, 200, 300}, {104, 206, 310, 400}});
+  const auto spread = [&report](std::size_t arm, std::size_t size, double least, double most) {
+    for (Series& series : report.series) {
+      if (series.arm != arm || series.size != mib(std::uint64_t{1} << size)) continue;
+      series.batches[0].median = least;
+      series.batches[1].median = most;
+    }
+  };
+  spread(0, 0, 95, 104);
+  spread(1, 1, 200, 210);
+  spread(0, 2, 290, 309.9);
+  spread(1, 2, 300.1, 320);
+  EXPECT_THAT(likenesses(report, reread_curve(report)),
+              ElementsAre(cat(arm_name(report, 1), ": at 2 of 3 sizes its median or that of ",
+                              "ordinary lies within the other's least and most.")));
+  EXPECT_THAT(terminal_curve(report, 200), HasSubstr("at 2 of 3 sizes its median"));
+  report.arms[0].source = "memfd";
+  EXPECT_THAT(likenesses(report, reread_curve(report)), IsEmpty()) << "there is nothing to be like";
+}
+
+TEST(ProbeCurve, IsLikeNothingThatWasNotMeasured) {
+  Report report = report_of({{100, 200}, {100, 200}});
+  std::erase_if(report.series, [](const Series& series) { return series.arm == 0; });
+  EXPECT_THAT(likenesses(report, reread_curve(report)), IsEmpty());
+}
+
 TEST(ProbeCurve, StepsByRoundNumbers) {
   EXPECT_EQ(round_step(811, 4), 200);
   EXPECT_EQ(round_step(1000, 4), 200);

@@ -230,6 +230,8 @@ std::string legend(const Report& report, const Frame& frame, std::size_t columns
                         " is several of them."),
                     columns, "  ");
   }
+  for (const std::string& likeness : likenesses(report, frame.curve))
+    text += wrapped(likeness, columns, "  ");
   return text;
 }
 

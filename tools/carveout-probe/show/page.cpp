@@ -9,6 +9,7 @@
 #include "show/page_style.hpp"
 #include "show/page_tables.hpp"
 #include "show/page_verdicts.hpp"
+#include "show/reread_curve.hpp"
 #include "show/svg_curve.hpp"
 #include "show/writing.hpp"
 
@@ -71,6 +72,8 @@ std::string figure_of_curve(const Report& report) {
     note += cat(residencies(report).empty() ? " The figures are of " : " The verdict is on ",
                 format_bytes(report.reread_size), ", in bold.");
   }
+  for (const std::string& likeness : likenesses(report, reread_curve(report)))
+    note += cat(" ", escaped(likeness));
   return cat(
       "<section>\n<h2>Rereading, by the size of the working set</h2>\n<figure>\n"
       "<div class=\"wide\">\n",

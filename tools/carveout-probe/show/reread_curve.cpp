@@ -4,7 +4,9 @@
 #include <bit>
 #include <cmath>
 #include <iterator>
+#include <map>
 
+#include "base/text.hpp"
 #include "show/writing.hpp"
 
 namespace carveout::probe {
@@ -59,6 +61,32 @@ RereadCurve reread_curve(const Report& report) {
     curve.ends.push_back({cache_name(report.engine, i), size});
   }
   return curve;
+}
+
+std::vector<std::string> likenesses(const Report& report, const RereadCurve& curve) {
+  if (curve.is_empty() || curve.arms.front().arm != 0 || !report.arms.front().is_ordinary())
+    return {};
+  const auto within = [](double median, const Arm& other) {
+    return other.least <= median && median <= other.most;
+  };
+  std::map<Bytes, Arm> ordinary;
+  for (const CurvePoint& point : curve.arms.front().points)
+    ordinary.emplace(point.size, point.rate);
+  std::vector<std::string> sentences;
+  for (std::size_t i = 1; i < curve.arms.size(); ++i) {
+    std::size_t alike = 0, sizes = 0;
+    for (const auto& [size, rate] : curve.arms[i].points) {
+      const auto other = ordinary.find(size);
+      if (other == ordinary.end()) continue;
+      ++sizes;
+      if (within(rate.median, other->second) || within(other->second.median, rate)) ++alike;
+    }
+    if (sizes == 0) continue;
+    sentences.push_back(cat(arm_name(report, curve.arms[i].arm), ": at ", alike, " of ", sizes,
+                            sizes == 1 ? " size" : " sizes", " its median or that of ",
+                            arm_name(report, 0), " lies within the other's least and most."));
+  }
+  return sentences;
 }
 
 double round_step(double most, int parts) {

@@ -42,6 +42,11 @@ struct RereadCurve {
 // Empty where the report has no rates of rereading over two sizes or more.
 [[nodiscard]] RereadCurve reread_curve(const Report& report);
 
+// At how many of the sizes that both have the median of an arm or that of ordinary memory lies
+// within the other's least and most: "memfd/host: at 31 of 34 sizes its median or ...", one an arm.
+// It describes curves and is no verdict.
+[[nodiscard]] std::vector<std::string> likenesses(const Report& report, const RereadCurve& curve);
+
 // A round number (1, 2 or 5 times a power of ten) of which about `parts` make up `most`.
 [[nodiscard]] double round_step(double most, int parts);
 
