@@ -14,7 +14,7 @@
 #include "base/text.hpp"
 #include "probe_reports.hpp"
 #include "show/reread_curve.hpp"
-#include "show/writing.hpp"
+#include "writing.hpp"
 
 namespace carveout::probe {
 namespace {

@@ -12,7 +12,7 @@
 #include "base/text.hpp"
 #include "findings.hpp"
 #include "probe_reports.hpp"
-#include "show/writing.hpp"
+#include "writing.hpp"
 
 namespace carveout::probe {
 namespace {

@@ -1,6 +1,6 @@
 // Figures and text as people read them.
 
-#include "show/writing.hpp"
+#include "writing.hpp"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,7 @@
 #include "base/text.hpp"
 #include "client/l2_class.hpp"
 #include "findings.hpp"
-#include "show/writing.hpp"
+#include "writing.hpp"
 
 namespace carveout::probe {
 namespace {

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "base/text.hpp"
-#include "show/writing.hpp"
+#include "writing.hpp"
 
 namespace carveout::probe {
 namespace {

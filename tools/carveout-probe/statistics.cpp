@@ -8,7 +8,7 @@
 #include <numeric>
 #include <sstream>
 
-#include "show/writing.hpp"
+#include "writing.hpp"
 
 namespace carveout::probe {
 namespace {

@@ -7,7 +7,7 @@
 #include "base/text.hpp"
 #include "files/compare.hpp"
 #include "files/result_file.hpp"
-#include "show/writing.hpp"
+#include "writing.hpp"
 
 namespace carveout::probe {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "base/text.hpp"
 #include "show/reread_curve.hpp"
-#include "show/writing.hpp"
+#include "writing.hpp"
 
 namespace carveout::probe {
 namespace {

@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "base/text.hpp"
-#include "show/writing.hpp"
+#include "writing.hpp"
 
 namespace carveout::probe {
 namespace {

@@ -11,7 +11,7 @@
 #include "show/page_verdicts.hpp"
 #include "show/reread_curve.hpp"
 #include "show/svg_curve.hpp"
-#include "show/writing.hpp"
+#include "writing.hpp"
 
 namespace carveout::probe {
 namespace {

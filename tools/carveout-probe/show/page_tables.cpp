@@ -13,7 +13,7 @@
 #include "show/markup.hpp"
 #include "show/reread_curve.hpp"
 #include "show/svg_curve.hpp"
-#include "show/writing.hpp"
+#include "writing.hpp"
 
 namespace carveout::probe {
 namespace {

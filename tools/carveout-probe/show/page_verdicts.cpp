@@ -9,7 +9,7 @@
 #include "base/text.hpp"
 #include "findings.hpp"
 #include "show/markup.hpp"
-#include "show/writing.hpp"
+#include "writing.hpp"
 
 namespace carveout::probe {
 namespace {

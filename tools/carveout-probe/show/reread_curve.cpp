@@ -7,7 +7,7 @@
 #include <map>
 
 #include "base/text.hpp"
-#include "show/writing.hpp"
+#include "writing.hpp"
 
 namespace carveout::probe {
 namespace {

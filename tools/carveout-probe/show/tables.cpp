@@ -7,7 +7,7 @@
 
 #include "base/text.hpp"
 #include "findings.hpp"
-#include "show/writing.hpp"
+#include "writing.hpp"
 
 namespace carveout::probe {
 namespace {

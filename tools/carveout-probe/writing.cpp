@@ -1,4 +1,4 @@
-#include "show/writing.hpp"
+#include "writing.hpp"
 
 #include <algorithm>
 #include <array>
