@@ -58,8 +58,7 @@ void declare_memories(CLI::App& app, Command& command) {
            }
          },
          "Of each memory, rounded up to whole slices of 2 MiB, which is said where it is done; "
-         "also "
-         "what is streamed")
+         "also what is streamed")
       ->type_name("SIZE")
       ->default_str("512MiB; of a GPU 32 times its L2, if that is more, up to 1792MiB");
   app.add_option("--device", arms.device, "The CUDA device's number (GPU engine)")
